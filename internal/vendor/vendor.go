@@ -1,0 +1,126 @@
+// Package vendor is what repository and schema must agree on and nothing
+// else: the names of the supported databases, how to ask a server which one
+// it is, and which table prefixes are safe to put into SQL text.
+package vendor
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// The supported databases. MySQL and MariaDB are two: they differ in
+// RETURNING, in sequences and in the names of their settings.
+const (
+	Postgres = "postgres"
+	MySQL    = "mysql"
+	MariaDB  = "mariadb"
+	SQLite   = "sqlite"
+)
+
+// All lists the supported databases in the order the documentation uses.
+func All() []string { return []string{Postgres, MySQL, MariaDB, SQLite} }
+
+// DefaultPrefix is Spring's: the table is INT_LOCK.
+const DefaultPrefix = "INT_"
+
+// Querier is the part of *sql.DB that Detect needs.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Detect asks the server what it is. The driver is not consulted: a wrapped
+// driver has any name, and one driver serves both MySQL and MariaDB.
+func Detect(ctx context.Context, db Querier) (string, error) {
+	// version() first: it exists everywhere but on SQLite, so that no server
+	// writes an error into its log because it was asked.
+	text, err := queryText(ctx, db, "SELECT version()")
+	if err != nil {
+		lite, liteErr := queryText(ctx, db, "SELECT sqlite_version()")
+		if liteErr != nil {
+			return "", fmt.Errorf("ask the server for its version: %w", errors.Join(err, liteErr))
+		}
+		return SQLite, checkSQLite(lite)
+	}
+	return parse(text)
+}
+
+func queryText(ctx context.Context, db Querier, query string) (string, error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var text string
+	if rows.Next() {
+		if err := rows.Scan(&text); err != nil {
+			return "", err
+		}
+	}
+	return text, errors.Join(rows.Err(), rows.Close())
+}
+
+func parse(version string) (string, error) {
+	lower := strings.ToLower(version)
+	var major, minor int
+	switch {
+	case strings.Contains(lower, "cockroach"):
+		return "", unsupported(version)
+	case strings.HasPrefix(lower, "postgresql"):
+		return Postgres, nil
+	case strings.Contains(lower, "mariadb"):
+		// Some packages put a compatibility number in front: 5.5.5-10.11.2-MariaDB.
+		fmt.Sscanf(strings.TrimPrefix(lower, "5.5.5-"), "%d.%d", &major, &minor)
+		if major < 10 || major == 10 && minor < 5 {
+			return "", tooOld("MariaDB", version, "10.5")
+		}
+		return MariaDB, nil
+	case strings.Contains(lower, "tidb"):
+		return "", unsupported(version)
+	}
+	if n, _ := fmt.Sscanf(lower, "%d.%d", &major, &minor); n != 2 {
+		return "", unsupported(version)
+	}
+	if major < 8 {
+		return "", tooOld("MySQL", version, "8.0")
+	}
+	return MySQL, nil
+}
+
+func checkSQLite(version string) error {
+	var major, minor int
+	fmt.Sscanf(version, "%d.%d", &major, &minor)
+	if major < 3 || major == 3 && minor < 42 {
+		return tooOld("SQLite", version, "3.42")
+	}
+	return nil
+}
+
+func unsupported(version string) error {
+	return fmt.Errorf("the server calls itself %q, which is none of %s", version, strings.Join(All(), ", "))
+}
+
+func tooOld(name, version, need string) error {
+	return fmt.Errorf("%s %s is too old: %s or newer is needed", name, version, need)
+}
+
+// A prefix becomes part of SQL text, so only plain identifiers pass: letters,
+// digits and underscores, optionally behind a schema name and a dot. With
+// "LOCK" and "_TOKEN" appended the name stays under 63 bytes, where Postgres
+// would cut it silently and two prefixes could become one table.
+var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,30}\.)?[A-Za-z_][A-Za-z0-9_]{0,40}$`)
+
+// CheckPrefix refuses a prefix that is not safe to put into SQL text.
+func CheckPrefix(prefix string) error {
+	if !prefixPattern.MatchString(prefix) {
+		return fmt.Errorf("prefix %q: want letters, digits and underscores, at most 41, optionally after a schema name and a dot, such as %q or %q",
+			prefix, DefaultPrefix, "app."+DefaultPrefix)
+	}
+	return nil
+}
+
+// Table is the lock table's name under a prefix.
+func Table(prefix string) string { return prefix + "LOCK" }
