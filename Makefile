@@ -1,0 +1,56 @@
+# RUN= picks tests (make test RUN=TestLock), ARGS= adds flags (ARGS='-count=1 -v'),
+# PKG= picks packages, SERVE= adds flags for the servers (SERVE=-durable).
+SHELL  := /bin/bash
+PKG    ?= ./...
+GOTEST  = go test $(if $(RUN),-run '$(RUN)') $(ARGS)
+DBS     = go run ./internal/testdb/serve $(SERVE)
+
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
+GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: help run test test-short race check lint vuln cover db clean-cache
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## the example: aggregators that share their groups
+	go run ./examples/aggregator $(ARGS)
+
+test: ## all tests on PostgreSQL, MySQL, MariaDB and SQLite; brings up its own servers
+	$(DBS) -- $(GOTEST) $(PKG)
+
+test-short: ## the short tests on memory and SQLite, without any set-up
+	INTLOCK_TEST_SKIP=postgres,mysql,mariadb $(GOTEST) -short $(PKG)
+
+race: ## all tests on all databases with the race detector
+	$(DBS) -- $(GOTEST) -race $(PKG)
+
+check: lint vuln race ## everything that must be green before a change is merged
+
+lint: ## formatting, vet, staticcheck, go.mod, who imports whom
+	@files=$$(gofmt -l . | grep -v '^[._]'); if [ -n "$$files" ]; then echo "not gofmt'ed:"; echo "$$files"; exit 1; fi
+	go vet ./...
+	$(STATICCHECK) ./...
+	go mod tidy -diff
+	@if [ -d internal/arch ]; then echo go test ./internal/arch; go test ./internal/arch; fi
+
+# Exit status 3 is a finding. Anything else that fails before a finding is the
+# database of vulnerabilities out of reach, as in a closed network.
+vuln: ## known vulnerabilities in what we import
+	@out=$$($(GOVULNCHECK) ./... 2>&1); status=$$?; \
+	if [ $$status = 0 ]; then echo "govulncheck: nothing found"; \
+	elif grep -qE 'exit status 3|Vulnerability #' <<<"$$out"; then echo "$$out"; exit 1; \
+	elif grep -qE 'vuln\.go\.dev|fetching vulnerabilities|dial tcp|proxyconnect|no such host' <<<"$$out"; then \
+		echo "govulncheck: skipped, its vulnerability database cannot be reached from here"; \
+	else echo "$$out"; exit 1; fi
+
+cover: ## all tests on all databases, and which lines none of them reaches
+	$(DBS) -- $(GOTEST) -coverprofile=cover.out -coverpkg=./... $(PKG)
+	@mkdir -p bin && go tool cover -html=cover.out -o bin/cover.html
+	@go tool cover -func=cover.out | tail -1; echo "line by line: bin/cover.html"
+
+db: ## the servers alone, for single tests from another shell; prints what to set there
+	$(DBS)
+
+clean-cache: ## remove what make test keeps between runs: MySQL and initialised data folders
+	go run ./internal/testdb/serve -clean

@@ -1,0 +1,123 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func mysqlDSN(port int) string { return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port) }
+
+// inBoth are the settings MySQL and MariaDB share.
+func inBoth(dir string, port int, durable bool) []string {
+	argv := []string{
+		"--datadir=" + data(dir),
+		"--port=" + strconv.Itoa(port),
+		"--bind-address=127.0.0.1",
+		"--socket=" + filepath.Join(dir, "sock"),
+		"--pid-file=" + filepath.Join(dir, "pid"),
+		"--log-error=" + filepath.Join(dir, "log"),
+		"--max-connections=400",
+		"--innodb-buffer-pool-size=64M",
+		// testdb's LogMark finds deadlocks in the log.
+		"--innodb-print-all-deadlocks=ON",
+	}
+	if !durable {
+		argv = append(argv, "--innodb-flush-log-at-trx-commit=2", "--innodb-doublewrite=OFF", "--skip-log-bin")
+	}
+	return argv
+}
+
+func findMariaDB(ctx context.Context) *plan {
+	server, install := program("mariadbd"), program("mariadb-install-db")
+	if server == "" || install == "" {
+		return nil
+	}
+	return &plan{
+		version: versionNumber.FindString(banner(ctx, server)),
+		users:   []string{"mysql"},
+		driver:  "mysql",
+		dsn:     mysqlDSN,
+		init: func(dir string) []string {
+			return []string{install, "--no-defaults", "--datadir=" + data(dir), "--skip-test-db",
+				"--auth-root-authentication-method=normal", "--innodb-log-file-size=16M"}
+		},
+		serve: func(dir string, port int, durable bool) []string {
+			argv := append([]string{server, "--no-defaults", "--innodb-log-file-size=16M",
+				// What Debian's packages and the Docker image set.
+				"--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"},
+				inBoth(dir, port, durable)...)
+			return argv
+		},
+		end: syscall.SIGKILL,
+	}
+}
+
+// findMySQL takes a mysqld of the system if it really is MySQL (MariaDB's
+// packages bring a program of that name too), or else the one in the cache.
+func findMySQL(ctx context.Context, cache string) *plan {
+	p := &plan{users: []string{"mysql"}, driver: "mysql", dsn: mysqlDSN, end: syscall.SIGKILL}
+	server := func(string) []string { return nil }
+	if path := program("mysqld"); path != "" && isMySQL8(banner(ctx, path)) {
+		p.version = versionNumber.FindString(afterVer(banner(ctx, path)))
+		server = func(string) []string { return []string{path, "--no-defaults"} }
+	} else if tree := unpacked(cache); tree != "" {
+		argv := throughLoader(tree)
+		if argv == nil {
+			return nil
+		}
+		p.version = versionNumber.FindString(afterVer(banner(ctx, argv...)))
+		server = func(dir string) []string {
+			tree := filepath.Join(dir, "tree")
+			return append(throughLoader(tree), "--no-defaults", "--basedir="+tree+"/usr", "--lc-messages-dir="+tree+"/usr/share/mysql")
+		}
+		// The cache is often below a home that the server's user cannot
+		// enter, so the files come to it.
+		p.stage = func(dir string) error { return copyTree(tree, filepath.Join(dir, "tree"), nil, true) }
+	} else {
+		return nil
+	}
+	p.init = func(dir string) []string {
+		return append(server(dir), "--initialize-insecure", "--datadir="+data(dir), "--innodb-redo-log-capacity=8M")
+	}
+	p.serve = func(dir string, port int, durable bool) []string {
+		argv := append(server(dir), inBoth(dir, port, durable)...)
+		// MySQL 9 does not start without a decision on secure-file-priv, and
+		// prints the deadlocks as notes, which verbosity 3 includes.
+		return append(argv, "--mysqlx=OFF", "--secure-file-priv=NULL", "--log-error-verbosity=3", "--innodb-redo-log-capacity=32M")
+	}
+	return p
+}
+
+// afterVer cuts the path off a banner; it may have numbers of its own.
+func afterVer(banner string) string {
+	_, version, _ := strings.Cut(banner, " Ver ")
+	return version
+}
+
+func isMySQL8(banner string) bool {
+	if strings.Contains(banner, "MariaDB") {
+		return false
+	}
+	major, _, _ := strings.Cut(versionNumber.FindString(afterVer(banner)), ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n >= 8
+}
+
+// throughLoader runs an unpacked mysqld with the C library that came with it:
+// the machine's own is older.
+func throughLoader(tree string) []string {
+	loaders, _ := filepath.Glob(filepath.Join(tree, "usr/lib*/ld-linux-*.so.*"))
+	libraries, _ := filepath.Glob(filepath.Join(tree, "usr/lib/*-linux-gnu"))
+	server := filepath.Join(tree, "usr/sbin/mysqld")
+	if _, err := os.Stat(server); err != nil || len(loaders) == 0 || len(libraries) == 0 {
+		return nil
+	}
+	return []string{loaders[0], "--library-path", libraries[0], server}
+}
