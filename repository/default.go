@@ -1,0 +1,305 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/intlock/intlock/internal/vendor"
+	"github.com/jmoiron/sqlx"
+)
+
+// Pool is what a repository needs of a database. *sql.DB and *sqlx.DB have it,
+// whatever their driver and however it is wrapped; a transaction or a single
+// connection does not, and must not: a lock that is part of somebody's
+// transaction is invisible to everybody else until it ends.
+type Pool interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	Stats() sql.DBStats
+}
+
+// DefaultLockRepository keeps leases in a table of an SQL database. Each
+// operation is one statement on one connection, outside any transaction, and
+// the connection goes back to the pool with the answer; a pool of one suffices.
+// It is safe for concurrent use.
+type DefaultLockRepository struct {
+	db      Pool
+	config  config
+	table   string
+	dialect dialect
+	closed  atomic.Bool
+
+	acquire, peek                          *statement // peek: SQLite only
+	insert, update                         *statement // the path of custom queries
+	renew, remove, isAcquired, purge, list *statement
+}
+
+var _ LockRepository = (*DefaultLockRepository)(nil)
+
+// New returns a repository on db. It asks the server which vendor it is and,
+// unless WithoutStartCheck is given, whether the table has the columns it
+// needs; the error tells what to run if not (ErrTable). Errors about options
+// match ErrInvalid. New never changes the database and never closes db.
+func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, error) {
+	c := newConfig(opts)
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if db == nil || reflect.ValueOf(db).Kind() == reflect.Pointer && reflect.ValueOf(db).IsNil() {
+		return nil, invalid("the database is nil")
+	}
+	r := &DefaultLockRepository{db: db, config: c, table: vendor.Table(c.prefix)}
+	if err := r.useDialectOfServer(ctx); err != nil {
+		return nil, err
+	}
+	if c.startCheck {
+		if err := r.checkTable(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *DefaultLockRepository) useDialectOfServer(ctx context.Context) error {
+	name, err := vendor.Detect(ctx, r.db)
+	if err != nil {
+		return r.wrap("start", err)
+	}
+	r.dialect = dialects()[name]
+	return r.compile()
+}
+
+func (r *DefaultLockRepository) compile() error {
+	d, c := r.dialect, r.config
+	owner := []string{"lock_key", "region", "client_id", "attempt"}
+	lease := append(owner, "ttl")
+	var errs []error
+	build := func(op, text, custom string, required []string) *statement {
+		text = d.fill(text, c)
+		if custom != "" {
+			text = custom
+		}
+		s, err := newStatement(op, text, d.bindType, required...)
+		errs = append(errs, err)
+		return s
+	}
+	r.acquire = build("acquire", d.acquire, "", lease)
+	if d.peek != "" {
+		r.peek = build("acquire", d.peek, "", owner)
+	}
+	r.update = build("update", updateText, c.updateQuery, lease)
+	r.insert = build("insert", d.insert, c.insertQuery, lease)
+	r.renew = build("renew", d.renew, c.renewQuery, lease)
+	r.remove = build("delete", deleteText, "", owner)
+	r.isAcquired = build("isAcquired", isAcquiredText, "", nil)
+	r.purge = build("deleteExpired", deleteExpiredText, "", nil)
+	r.list = build("list", listText, "", nil)
+	return errors.Join(errs...)
+}
+
+// Vendor is the database behind the pool: "postgres", "mysql", "mariadb" or
+// "sqlite", the names that package schema takes.
+func (r *DefaultLockRepository) Vendor() string { return r.dialect.vendor }
+
+// Table, Region and ClientID say which rows are this repository's.
+func (r *DefaultLockRepository) Table() string    { return r.table }
+func (r *DefaultLockRepository) Region() string   { return r.config.region }
+func (r *DefaultLockRepository) ClientID() string { return r.config.clientID }
+
+// InsertQuery, UpdateQuery and RenewQuery return the texts in force: the
+// custom ones, else the defaults, which are a starting point for custom ones.
+// The default insert and update are what Acquire falls back to when the other
+// of the two is custom; without custom queries it does the work of both in one
+// statement.
+func (r *DefaultLockRepository) InsertQuery() string { return r.insert.text }
+func (r *DefaultLockRepository) UpdateQuery() string { return r.update.text }
+func (r *DefaultLockRepository) RenewQuery() string  { return r.renew.text }
+
+func (r *DefaultLockRepository) String() string {
+	return fmt.Sprintf("%s on %s, region %s, client %s", r.table, r.dialect.vendor, r.config.region, r.config.clientID)
+}
+
+func (r *DefaultLockRepository) values(lease Lease) values {
+	return values{"lock_key": lease.Key, "region": r.config.region, "client_id": r.config.clientID, "attempt": lease.Attempt}
+}
+
+func (r *DefaultLockRepository) ready() error {
+	if r.closed.Load() {
+		return fmt.Errorf("%w: %s", ErrClosed, r)
+	}
+	return nil
+}
+
+// fail wraps a statement's error, and has the statement prepared anew if that
+// is what the error asks for.
+func (r *DefaultLockRepository) fail(s *statement, err error) error {
+	if err != nil && outdatedStatement(err) {
+		s.forget()
+	}
+	return r.wrap(s.op, err)
+}
+
+// Acquire implements LockRepository.
+func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outcome, error) {
+	if err := errors.Join(r.ready(), checkRequest(req)); err != nil {
+		return Outcome{}, err
+	}
+	v := r.values(req.Lease())
+	v["ttl"], v["holder"], v["lock_name"] = roundUp(req.TTL), r.config.holder, cleanName(req.Name)
+	if r.config.insertQuery != "" || r.config.updateQuery != "" {
+		return r.acquireInTwo(ctx, v)
+	}
+	out, err := r.dialect.run(ctx, r, v)
+	return out, r.fail(r.acquire, err)
+}
+
+// acquireInTwo is Spring's path: update what is ours or expired, else insert.
+// Each statement is atomic by itself, so no transaction holds them together,
+// and two that race end with one row inserted and one "held".
+func (r *DefaultLockRepository) acquireInTwo(ctx context.Context, v values) (Outcome, error) {
+	for _, s := range []*statement{r.update, r.insert} {
+		result, sent, err := s.exec(ctx, r.db, v)
+		if err == nil {
+			var n int64
+			if n, err = result.RowsAffected(); err == nil && n > 0 {
+				return Outcome{Acquired: true}, nil
+			}
+		}
+		if err != nil && !(s == r.insert && duplicateKey(err)) {
+			return Outcome{}, r.fail(s, err)
+		}
+		if s == r.insert && sent.again() {
+			return Outcome{}, r.wrap(s.op, errSentAgain)
+		}
+	}
+	return Outcome{}, nil
+}
+
+// errSentAgain: the second run found no row to change, perhaps because the
+// first one, whose reply was lost, did the work.
+var errSentAgain = errors.New("the connection broke and the driver sent the statement again; the outcome is unknown")
+
+// Renew implements LockRepository.
+func (r *DefaultLockRepository) Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error) {
+	if err := errors.Join(r.ready(), checkIdentifier("key", lease.Key), checkTTL(ttl)); err != nil {
+		return false, err
+	}
+	v := r.values(lease)
+	v["ttl"], v["holder"], v["lock_name"] = roundUp(ttl), r.config.holder, ""
+	result, _, err := r.renew.exec(ctx, r.db, v)
+	if err != nil {
+		return false, r.fail(r.renew, err)
+	}
+	if r.config.renewQuery != "" {
+		ok, err := changedOne(result)
+		return ok, r.wrap(r.renew.op, err)
+	}
+	ok, err := r.dialect.renewed(result)
+	return ok, r.wrap(r.renew.op, err)
+}
+
+// Delete implements LockRepository.
+func (r *DefaultLockRepository) Delete(ctx context.Context, lease Lease) (bool, error) {
+	if err := errors.Join(r.ready(), checkIdentifier("key", lease.Key)); err != nil {
+		return false, err
+	}
+	result, sent, err := r.remove.exec(ctx, r.db, r.values(lease))
+	if err != nil {
+		return false, r.fail(r.remove, err)
+	}
+	n, err := result.RowsAffected()
+	if err == nil && n == 0 && sent.again() {
+		err = errSentAgain
+	}
+	return n > 0, r.wrap(r.remove.op, err)
+}
+
+// IsAcquired implements LockRepository.
+func (r *DefaultLockRepository) IsAcquired(ctx context.Context, key string) (bool, error) {
+	if err := errors.Join(r.ready(), checkIdentifier("key", key)); err != nil {
+		return false, err
+	}
+	var one int
+	found, err := r.isAcquired.query(ctx, r.db, r.values(Lease{Key: key}), &one)
+	return found, r.fail(r.isAcquired, err)
+}
+
+// DeleteExpired implements LockRepository.
+func (r *DefaultLockRepository) DeleteExpired(ctx context.Context) (int64, error) {
+	if err := r.ready(); err != nil {
+		return 0, err
+	}
+	result, _, err := r.purge.exec(ctx, r.db, r.values(Lease{}))
+	if err != nil {
+		return 0, r.fail(r.purge, err)
+	}
+	n, err := result.RowsAffected()
+	return n, r.wrap(r.purge.op, err)
+}
+
+// List implements LockRepository.
+func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
+	if err := r.ready(); err != nil {
+		return nil, err
+	}
+	var rows []struct {
+		Key       string `db:"lock_key"`
+		ClientID  string `db:"client_id"`
+		Holder    string `db:"holder"`
+		Name      string `db:"lock_name"`
+		Remaining int64  `db:"remaining"`
+	}
+	if err := r.list.scanAll(ctx, r.db, r.values(Lease{}), &rows); err != nil {
+		return nil, r.fail(r.list, err)
+	}
+	infos := make([]LockInfo, len(rows))
+	for i, row := range rows {
+		infos[i] = LockInfo{
+			Key: strings.TrimRight(row.Key, " "), Name: row.Name,
+			ClientID: strings.TrimRight(row.ClientID, " "), Holder: row.Holder,
+			Remaining: time.Duration(row.Remaining) * time.Microsecond,
+		}
+	}
+	return infos, nil
+}
+
+// Close implements LockRepository.
+func (r *DefaultLockRepository) Close() error {
+	r.closed.Store(true)
+	var errs []error
+	for _, s := range []*statement{r.acquire, r.peek, r.insert, r.update, r.renew, r.remove, r.isAcquired, r.purge, r.list} {
+		if s != nil {
+			errs = append(errs, s.forget())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// held completes the outcome of a refused attempt. CHAR(36) comes back padded
+// with blanks; a lease that ran out while the answer was made is "ask soon".
+func (o Outcome) held(leftMicros int64) Outcome {
+	if o.Acquired {
+		return Outcome{Acquired: true}
+	}
+	o.ClientID = strings.TrimRight(o.ClientID, " ")
+	o.Remaining = max(0, time.Duration(leftMicros)*time.Microsecond)
+	return o
+}
+
+func checkRequest(req Request) error {
+	if req.Attempt <= 0 {
+		return invalid("attempt %d: want one from NewAttempt", req.Attempt)
+	}
+	return errors.Join(checkIdentifier("key", req.Key), checkTTL(req.TTL))
+}
+
+// roundUp gives a TTL in microseconds, never less than asked for.
+func roundUp(ttl time.Duration) int64 { return int64((ttl + time.Microsecond - 1) / time.Microsecond) }
+
+var _ Pool = (*sqlx.DB)(nil)

@@ -1,0 +1,114 @@
+package repository
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/intlock/intlock/internal/vendor"
+)
+
+// dialect is one vendor's SQL: one value, one file of the vendor's name.
+//
+// To add a vendor: write that file, its script in package schema, its name in
+// internal/vendor, its line in dialects below, and its entry in
+// internal/testdb; then run the suites. CONTRIBUTING.md has the steps.
+//
+// The texts use these marks, filled in by fill:
+//
+//	{table}    the lock table
+//	{columns}  the columns of an INSERT, {row} their values
+//	{expires}  the column that says when a lease ends
+//	{now}      the database's UTC clock, on the scale of {expires}
+//	{end}      {now} plus :ttl
+//	{left}     microseconds from {now} to {expires}
+//	{mine}     this client and attempt own the row
+type dialect struct {
+	vendor   string
+	bindType int // sqlx's kind of placeholder
+
+	clock  string // the UTC clock at the start of the statement
+	end    string // {now} plus :ttl microseconds
+	left   string // microseconds from {now} to {expires}
+	shift  func(time.Duration) string
+	params map[string]string // how a parameter is written, where :name alone has no type
+	mark   string            // MySQL only: ":attempt" of {row}, with a side effect
+
+	// acquire is the text of the one statement that takes a key, and run
+	// executes it and reads the answer.
+	acquire string
+	run     func(context.Context, *DefaultLockRepository, values) (Outcome, error)
+	peek    string // SQLite only: read before write
+
+	insert  string // default of the two-statement path
+	renew   string
+	renewed func(result) (bool, error)
+
+	columnType map[string]string // for the statements the start check proposes
+	timeTypes  []string          // what the driver may call the type of a date column
+	transient  func(error) bool  // beyond the common ones, see errors.go
+}
+
+// result is the part of sql.Result a dialect looks at.
+type result interface {
+	LastInsertId() (int64, error)
+	RowsAffected() (int64, error)
+}
+
+func dialects() map[string]dialect {
+	return map[string]dialect{
+		vendor.Postgres: postgres(),
+		vendor.MySQL:    mysql(),
+		vendor.MariaDB:  mariadb(),
+		vendor.SQLite:   sqlite(),
+	}
+}
+
+// The statements that read the same everywhere.
+const (
+	updateText = `UPDATE {table} SET CLIENT_ID = :client_id, {expires} = {end}, ATTEMPT = :attempt, HOLDER = :holder, LOCK_NAME = :lock_name
+WHERE LOCK_KEY = :lock_key AND REGION = :region AND ({mine} OR {expires} < {now})`
+
+	deleteText = `DELETE FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine}`
+
+	isAcquiredText = `SELECT 1 FROM {table}
+WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :client_id AND {expires} >= {now}`
+
+	deleteExpiredText = `DELETE FROM {table} WHERE REGION = :region AND {expires} < {now}`
+
+	listText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+  COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining
+FROM {table} WHERE REGION = :region ORDER BY LOCK_KEY`
+)
+
+// fill replaces the marks. The layout of Spring 6.5 and older has no column
+// for the end of a lease; it says "CREATED_DATE is older than timeToLive". So
+// there {expires} is CREATED_DATE and {now} runs timeToLive behind the clock,
+// and every statement holds for both layouts.
+func (d dialect) fill(text string, c config) string {
+	columns, row := "CREATED_DATE, EXPIRED_AFTER", d.clock+", {end}"
+	expires, now := "EXPIRED_AFTER", d.clock
+	if c.spring6 > 0 {
+		columns, row = "CREATED_DATE", "{end}"
+		expires, now = "CREATED_DATE", d.shift(c.spring6)
+	}
+	attempt := ":attempt"
+	if d.mark != "" {
+		attempt = d.mark
+	}
+	text = strings.NewReplacer(
+		"{columns}", "LOCK_KEY, REGION, CLIENT_ID, "+columns+", ATTEMPT, HOLDER, LOCK_NAME",
+		"{row}", ":lock_key, :region, :client_id, "+row+", "+attempt+", :holder, :lock_name",
+		"{mine}", "(CLIENT_ID = :client_id AND ATTEMPT = :attempt)",
+		"{left}", d.left,
+	).Replace(text)
+	text = strings.ReplaceAll(text, "{end}", d.end)
+	text = strings.NewReplacer("{table}", vendor.Table(c.prefix), "{expires}", expires, "{now}", now).Replace(text)
+	for name, typed := range d.params {
+		text = strings.ReplaceAll(text, ":"+name, typed)
+	}
+	return text
+}
+
+func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

@@ -1,0 +1,52 @@
+package repository
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.sql")
+
+// TestGolden shows a reader, and a DBA, every statement each vendor gets.
+func TestGolden(t *testing.T) {
+	for name, d := range dialects() {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			for _, spring6 := range []time.Duration{0, 10 * time.Second} {
+				c := newConfig([]Option{WithClientID("c")})
+				layout := "Spring 7"
+				if c.spring6 = spring6; spring6 > 0 {
+					layout = "Spring 6.5 and older, timeToLive 10 s"
+				}
+				r := &DefaultLockRepository{config: c, dialect: d}
+				if err := r.compile(); err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(&b, "-- Layout of %s\n", layout)
+				for _, s := range []*statement{r.peek, r.acquire, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list} {
+					if s != nil {
+						fmt.Fprintf(&b, "\n-- %s (%s)\n%s;\n", s.op, strings.Join(s.names, ", "), s.bound)
+					}
+				}
+				b.WriteString("\n")
+			}
+			file := "testdata/" + name + ".sql"
+			if *update {
+				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != string(want) {
+				t.Errorf("%s differs from the statements; look at them, then run: go test ./repository -run Golden -update", file)
+			}
+		})
+	}
+}

@@ -1,0 +1,203 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// MemoryTable stands in for a database: a table of leases that several
+// MemoryLockRepository values share, each with a client id of its own. The
+// zero value is an empty table. It is safe for concurrent use.
+type MemoryTable struct {
+	mu   sync.Mutex // guards rows; never held while waiting
+	rows map[memoryKey]memoryRow
+}
+
+type memoryKey struct{ region, key string }
+
+type memoryRow struct {
+	clientID, holder, name string
+	attempt                int64
+	expires                time.Time
+}
+
+// MemoryLockRepository is LockRepository without a database: the executable
+// model of the contract. Use it in tests (it works inside a testing/synctest
+// bubble), in examples, and where one process is all there is. Its clock is
+// the process's. It takes the options that make sense without SQL: WithRegion,
+// WithClientID and WithHolder.
+type MemoryLockRepository struct {
+	table  *MemoryTable
+	config config
+	closed atomic.Bool
+}
+
+var _ LockRepository = (*MemoryLockRepository)(nil)
+
+// NewMemory returns a repository on table, or on a table of its own if table
+// is nil. Errors about options match ErrInvalid.
+func NewMemory(table *MemoryTable, opts ...Option) (*MemoryLockRepository, error) {
+	c := newConfig(opts)
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if c.insertQuery != "" || c.updateQuery != "" || c.renewQuery != "" || c.spring6 != 0 {
+		return nil, invalid("custom queries and table layouts have no meaning in memory")
+	}
+	if table == nil {
+		table = new(MemoryTable)
+	}
+	return &MemoryLockRepository{table: table, config: c}, nil
+}
+
+// ClientID implements LockRepository.
+func (m *MemoryLockRepository) ClientID() string { return m.config.clientID }
+
+func (m *MemoryLockRepository) String() string {
+	return fmt.Sprintf("memory, region %s, client %s", m.config.region, m.config.clientID)
+}
+
+// begin checks what every operation checks and locks the table; the caller
+// unlocks. A context that has ended is an error that may pass, as on a database.
+func (m *MemoryLockRepository) begin(ctx context.Context, checks ...error) error {
+	if err := errors.Join(checks...); err != nil {
+		return err
+	}
+	if m.closed.Load() {
+		return fmt.Errorf("%w: %s", ErrClosed, m)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrTransient, err)
+	}
+	m.table.mu.Lock()
+	if m.table.rows == nil {
+		m.table.rows = make(map[memoryKey]memoryRow)
+	}
+	return nil
+}
+
+func (m *MemoryLockRepository) at(key string) memoryKey { return memoryKey{m.config.region, key} }
+
+// owns reports whether row is the lease of this client's attempt, live or not.
+func (m *MemoryLockRepository) owns(row memoryRow, attempt int64) bool {
+	return row.clientID == m.config.clientID && row.attempt == attempt
+}
+
+// live reports whether the row's lease stands: at its very end it still does.
+func (row memoryRow) live(now time.Time) bool { return !row.expires.Before(now) }
+
+// Acquire implements LockRepository.
+func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcome, error) {
+	if err := m.begin(ctx, checkRequest(req)); err != nil {
+		return Outcome{}, err
+	}
+	defer m.table.mu.Unlock()
+	now := time.Now()
+	row, found := m.table.rows[m.at(req.Key)]
+	if found && row.live(now) && !m.owns(row, req.Attempt) {
+		return Outcome{ClientID: row.clientID, Holder: row.holder, Remaining: row.expires.Sub(now)}, nil
+	}
+	m.table.rows[m.at(req.Key)] = memoryRow{
+		clientID: m.config.clientID, holder: m.config.holder, name: cleanName(req.Name),
+		attempt: req.Attempt, expires: now.Add(req.TTL),
+	}
+	return Outcome{Acquired: true}, nil
+}
+
+// Renew implements LockRepository.
+func (m *MemoryLockRepository) Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error) {
+	if err := m.begin(ctx, checkIdentifier("key", lease.Key), checkTTL(ttl)); err != nil {
+		return false, err
+	}
+	defer m.table.mu.Unlock()
+	now := time.Now()
+	row, found := m.table.rows[m.at(lease.Key)]
+	if !found || !m.owns(row, lease.Attempt) || !row.live(now) {
+		return false, nil
+	}
+	row.expires = now.Add(ttl)
+	m.table.rows[m.at(lease.Key)] = row
+	return true, nil
+}
+
+// Delete implements LockRepository.
+func (m *MemoryLockRepository) Delete(ctx context.Context, lease Lease) (bool, error) {
+	if err := m.begin(ctx, checkIdentifier("key", lease.Key)); err != nil {
+		return false, err
+	}
+	defer m.table.mu.Unlock()
+	row, found := m.table.rows[m.at(lease.Key)]
+	if !found || !m.owns(row, lease.Attempt) {
+		return false, nil
+	}
+	delete(m.table.rows, m.at(lease.Key))
+	return true, nil
+}
+
+// IsAcquired implements LockRepository.
+func (m *MemoryLockRepository) IsAcquired(ctx context.Context, key string) (bool, error) {
+	if err := m.begin(ctx, checkIdentifier("key", key)); err != nil {
+		return false, err
+	}
+	defer m.table.mu.Unlock()
+	row, found := m.table.rows[m.at(key)]
+	return found && row.clientID == m.config.clientID && row.live(time.Now()), nil
+}
+
+// DeleteExpired implements LockRepository.
+func (m *MemoryLockRepository) DeleteExpired(ctx context.Context) (int64, error) {
+	if err := m.begin(ctx); err != nil {
+		return 0, err
+	}
+	defer m.table.mu.Unlock()
+	var n int64
+	for key, row := range m.table.rows {
+		if key.region == m.config.region && !row.live(time.Now()) {
+			delete(m.table.rows, key)
+			n++
+		}
+	}
+	return n, nil
+}
+
+// List implements LockRepository.
+func (m *MemoryLockRepository) List(ctx context.Context) ([]LockInfo, error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.table.mu.Unlock()
+	infos := []LockInfo{}
+	for key, row := range m.table.rows {
+		if key.region == m.config.region {
+			infos = append(infos, LockInfo{Key: key.key, Name: row.name, ClientID: row.clientID,
+				Holder: row.holder, Remaining: time.Until(row.expires)})
+		}
+	}
+	slices.SortFunc(infos, func(a, b LockInfo) int { return cmp.Compare(a.Key, b.Key) })
+	return infos, nil
+}
+
+// Close implements LockRepository. The table and its rows stay.
+func (m *MemoryLockRepository) Close() error {
+	m.closed.Store(true)
+	return nil
+}
+
+// Expire ends every lease on key now, as if its time had passed: for tests
+// that do not want to wait.
+func (t *MemoryTable) Expire(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, row := range t.rows {
+		if k.key == key {
+			row.expires = time.Now().Add(-time.Nanosecond)
+			t.rows[k] = row
+		}
+	}
+}

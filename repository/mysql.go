@@ -1,0 +1,99 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/intlock/intlock/internal/vendor"
+	"github.com/jmoiron/sqlx"
+)
+
+// MySQL has no RETURNING, and the number of affected rows depends on the
+// connection's clientFoundRows. The one channel that does not is
+// LAST_INSERT_ID(expr), which travels in the same answer: 1 for acquired, else
+// 2 + 2 * the microseconds left to the holder.
+//
+// INSERT ... ON DUPLICATE KEY UPDATE on the primary key takes one record lock
+// and no gap lock. UPDATE, then INSERT, as Spring does it, deadlocks here.
+//
+// SET clauses see the values assigned before them (unless sql_mode has
+// SIMULTANEOUS_ASSIGNMENT), so the order matters: the condition reads
+// CLIENT_ID, ATTEMPT and the expiry, and stays what it was while CLIENT_ID and
+// ATTEMPT become ours; the expiry, which could change it, comes last.
+func mysql() dialect {
+	const acquired = "IF(LAST_INSERT_ID(1) > 0, :attempt, 0)"
+	return dialect{
+		vendor:   vendor.MySQL,
+		bindType: sqlx.QUESTION,
+		clock:    "UTC_TIMESTAMP(6)",
+		end:      "{now} + INTERVAL :ttl MICROSECOND",
+		left:     "TIMESTAMPDIFF(MICROSECOND, {now}, {expires})",
+		shift: func(d time.Duration) string {
+			return "(UTC_TIMESTAMP(6) - INTERVAL " + micros(d) + " MICROSECOND)"
+		},
+		mark: acquired,
+		acquire: `INSERT INTO {table} ({columns})
+VALUES ({row})
+` + onDuplicate(acquired, "IF(LAST_INSERT_ID(2 + 2 * GREATEST(0, {left})) > 0, ATTEMPT, ATTEMPT)"),
+		run:     insertID,
+		insert:  `INSERT INTO {table} ({columns}) VALUES ({row})`,
+		renew:   renewByInsertID,
+		renewed: renewedByInsertID,
+		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
+			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
+		timeTypes: []string{"DATETIME"},
+		transient: mysqlTransient,
+	}
+}
+
+// onDuplicate is the common half of MySQL's and MariaDB's acquire: take the
+// row over if it is ours or expired, else leave every column as it is.
+func onDuplicate(taken, kept string) string {
+	const free = "({mine} OR {expires} < {now})"
+	return `ON DUPLICATE KEY UPDATE
+  CLIENT_ID = IF(` + free + `, :client_id, CLIENT_ID),
+  ATTEMPT = IF(` + free + `, ` + taken + `, ` + kept + `),
+  HOLDER = IF(` + free + `, :holder, HOLDER),
+  LOCK_NAME = IF(` + free + `, :lock_name, LOCK_NAME),
+  {expires} = IF(` + free + `, {end}, {expires})`
+}
+
+func insertID(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
+	result, _, err := r.acquire.exec(ctx, r.db, v)
+	if err != nil {
+		return Outcome{}, err
+	}
+	id, err := result.LastInsertId()
+	if err != nil {
+		return Outcome{}, err
+	}
+	if id <= 0 {
+		return Outcome{}, fmt.Errorf("the server answered LAST_INSERT_ID %d, which the statement cannot produce; is a proxy rewriting it?", id)
+	}
+	return Outcome{Acquired: id == 1}.held((id - 2) / 2), nil
+}
+
+// An UPDATE that finds the row but changes nothing, because two renewals fall
+// into one microsecond, affects 0 rows; LAST_INSERT_ID says that it was found.
+const renewByInsertID = `UPDATE {table} SET {expires} = {end}, ATTEMPT = IF(LAST_INSERT_ID(1) > 0, ATTEMPT, ATTEMPT)
+WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine} AND {expires} >= {now}`
+
+func renewedByInsertID(r result) (bool, error) {
+	id, err := r.LastInsertId()
+	return id == 1, err
+}
+
+// Numbers of the server's errors that pass by themselves.
+func mysqlTransient(err error) bool {
+	return slices.Contains([]uint16{
+		1020,             // record changed since it was read
+		1040, 1203, 1226, // too many connections
+		1053,       // shutting down
+		1205, 1213, // lock wait timeout, deadlock
+		1317, 3024, 1969, // interrupted, statement timeout
+		1047,             // Galera: node not ready
+		1412,             // table definition changed
+	}, mysqlNumber(err)) || outdatedStatement(err)
+}

@@ -1,0 +1,186 @@
+package repository
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/intlock/intlock/internal/vendor"
+)
+
+// Option configures a repository. Options only set fields; New checks them all
+// together before it touches the database.
+type Option func(*config)
+
+type config struct {
+	prefix     string
+	region     string
+	clientID   string
+	holder     string
+	startCheck bool
+	spring6    time.Duration // 0: Spring 7's layout
+
+	insertQuery, updateQuery, renewQuery string // empty: ours
+}
+
+func newConfig(opts []Option) config {
+	c := config{
+		prefix:     vendor.DefaultPrefix,
+		region:     "DEFAULT",
+		clientID:   uuid.NewString(),
+		holder:     defaultHolder(),
+		startCheck: true,
+	}
+	for _, o := range opts {
+		o(&c)
+	}
+	return c
+}
+
+// WithPrefix sets the prefix of the table name, which is prefix + "LOCK".
+// Letters, digits and underscores, optionally behind a schema name and a dot.
+// Default: "INT_", as Spring's.
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// WithRegion sets the region: a name space of keys within the table, so that
+// several applications share it without sharing locks. 1 to 100 characters of
+// A-Z a-z 0-9 _ . : -. Default: "DEFAULT", as Spring's.
+func WithRegion(region string) Option { return func(c *config) { c.region = region } }
+
+// WithClientID sets the CLIENT_ID written into the rows: 1 to 36 printable
+// ASCII characters. It is a name, not a key: two repositories with the same id
+// still exclude each other, and a restarted process does not inherit the locks
+// of its former life. Default: a random UUID.
+func WithClientID(id string) Option { return func(c *config) { c.clientID = id } }
+
+// WithHolder sets the human-readable holder shown to whoever is refused and to
+// operators, at most 255 bytes. Every user of the table can read it.
+// Default: host name and process id, as in "web-3/4711".
+func WithHolder(holder string) Option { return func(c *config) { c.holder = holder } }
+
+// WithoutStartCheck lets New skip the look at the table's columns, for
+// programs that start before their table exists. Spring's name for the check
+// is checkDatabaseOnStart.
+func WithoutStartCheck() Option { return func(c *config) { c.startCheck = false } }
+
+// WithSpring6Layout works on the table of Spring Integration 6.5 and older,
+// which has no EXPIRED_AFTER: there a lock expires timeToLive after its
+// CREATED_DATE, judged by each reader with its own timeToLive (Spring's
+// default is 10 s). Give the value the Java services use. Leases of any length
+// still work: a longer one is written as a CREATED_DATE in the future.
+// A Spring 7 service must not use the same table.
+func WithSpring6Layout(timeToLive time.Duration) Option {
+	return func(c *config) {
+		c.spring6 = timeToLive
+		if timeToLive <= 0 {
+			c.spring6 = -1 // refused by validate; 0 would mean "not chosen"
+		}
+	}
+}
+
+// WithInsertQuery replaces the INSERT that takes a free key; Spring's name is
+// setInsertQuery. With a custom insert or update query, Acquire takes Spring's
+// path of two statements: the update, and if it changed no row the insert.
+//
+// The text uses named parameters: :lock_key, :region, :client_id, :attempt and
+// :ttl (an integer, microseconds) must occur; :holder and :lock_name may.
+// Nothing else is replaced. The insert must change one row, or none when the
+// key is held; a unique-key violation counts as held too.
+func WithInsertQuery(query string) Option { return func(c *config) { c.insertQuery = query } }
+
+// WithUpdateQuery replaces the UPDATE that takes over an expired key; Spring's
+// name is setUpdateQuery. Parameters and consequences as WithInsertQuery. It
+// must leave the row of another live owner alone, and must succeed again for
+// the same client and attempt.
+func WithUpdateQuery(query string) Option { return func(c *config) { c.updateQuery = query } }
+
+// WithRenewQuery replaces the UPDATE that prolongs a lease; Spring's name is
+// setRenewQuery. Parameters as WithInsertQuery. It must match client and
+// attempt, must not revive an expired lease, and must change a row whenever it
+// matches one (on MySQL an update to equal values counts as no change).
+func WithRenewQuery(query string) Option { return func(c *config) { c.renewQuery = query } }
+
+var regionPattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+func (c *config) validate() error {
+	if err := vendor.CheckPrefix(c.prefix); err != nil {
+		return invalid("%w", err)
+	}
+	if !regionPattern.MatchString(c.region) {
+		return invalid("region %s: want 1 to 100 characters of A-Z a-z 0-9 _ . : -", quote(c.region))
+	}
+	if err := checkIdentifier("client id", c.clientID); err != nil {
+		return err
+	}
+	if len(c.holder) > maxText || !utf8.ValidString(c.holder) || strings.ContainsRune(c.holder, 0) {
+		return invalid("holder %s: want at most %d bytes of UTF-8 without NUL", quote(c.holder), maxText)
+	}
+	if c.spring6 != 0 {
+		if err := checkTTL(c.spring6); err != nil {
+			return fmt.Errorf("timeToLive of the Spring 6 layout: %w", err)
+		}
+		if c.spring6%time.Millisecond != 0 {
+			return invalid("timeToLive %v of the Spring 6 layout: Spring counts whole milliseconds", c.spring6)
+		}
+	}
+	return nil
+}
+
+// maxText is the size of the HOLDER and LOCK_NAME columns.
+const maxText = 255
+
+// checkIdentifier guards what goes into a CHAR(36) column. Blanks at the ends
+// are refused because CHAR ignores or strips them, other bytes because a
+// column of ours is ASCII, and length because a database that cuts silently
+// would make two owners one.
+func checkIdentifier(what, s string) error {
+	ok := len(s) >= 1 && len(s) <= 36 && s[0] != ' ' && s[len(s)-1] != ' '
+	for i := 0; ok && i < len(s); i++ {
+		ok = s[i] >= ' ' && s[i] <= '~'
+	}
+	if !ok {
+		return invalid("%s %s: want 1 to 36 printable ASCII characters, no blank at either end", what, quote(s))
+	}
+	return nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > maxTTL {
+		return invalid("TTL %v: want at least %v and at most %v", ttl, MinTTL, maxTTL)
+	}
+	return nil
+}
+
+// cleanName makes a lock's name storable: at most maxText bytes of valid UTF-8
+// (a character cut in half goes too), no NUL, which Postgres refuses.
+func cleanName(name string) string {
+	name = strings.ReplaceAll(name, "\x00", "")
+	if len(name) > maxText {
+		name = name[:maxText]
+	}
+	return strings.ToValidUTF8(name, "")
+}
+
+func defaultHolder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	return cleanName(fmt.Sprintf("%s/%d", host, os.Getpid()))
+}
+
+// quote shortens a bad value for an error text.
+func quote(s string) string {
+	if len(s) > 60 {
+		return fmt.Sprintf("%.60q... (%d bytes)", s, len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}

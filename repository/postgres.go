@@ -1,0 +1,86 @@
+package repository
+
+import (
+	"context"
+	"time"
+
+	"github.com/intlock/intlock/internal/vendor"
+	"github.com/jmoiron/sqlx"
+)
+
+// PostgreSQL. statement_timestamp() is the clock: now() would be the start of
+// the transaction, and clock_timestamp() would give a statement that waited
+// for a row lock a lease that starts after the wait, when perhaps nobody is
+// listening for the answer any more.
+//
+// Parameters are cast because a bare one in a select list is text, and text
+// against CHAR(36) would cost the primary key: a sequential scan.
+func postgres() dialect {
+	return dialect{
+		vendor:   vendor.Postgres,
+		bindType: sqlx.DOLLAR,
+		clock:    "(statement_timestamp() AT TIME ZONE 'UTC')",
+		end:      "{now} + CAST(:ttl AS bigint) * INTERVAL '1 microsecond'",
+		left:     "CAST(EXTRACT(EPOCH FROM {expires} - {now}) * 1000000 AS bigint)",
+		shift: func(d time.Duration) string {
+			return "(statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '" + micros(d) + " microseconds')"
+		},
+		params: map[string]string{
+			"lock_key":  "CAST(:lock_key AS bpchar)",
+			"region":    "CAST(:region AS varchar)",
+			"client_id": "CAST(:client_id AS bpchar)",
+			"attempt":   "CAST(:attempt AS bigint)",
+			"holder":    "CAST(:holder AS varchar)",
+			"lock_name": "CAST(:lock_name AS varchar)",
+		},
+		// The WHERE NOT EXISTS keeps a refused attempt out of ON CONFLICT,
+		// which would lock the holder's row: it draws no transaction id,
+		// writes no WAL and does not wait. Where the row was freed after the
+		// statement's snapshot the answer is an early "held".
+		acquire: `WITH me AS (
+  INSERT INTO {table} AS l ({columns})
+  SELECT {row}
+  WHERE NOT EXISTS (
+    SELECT 1 FROM {table}
+    WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE)
+  ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = {end}, ATTEMPT = EXCLUDED.ATTEMPT,
+    HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
+  WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.{expires} < {now}
+  RETURNING 1)
+SELECT TRUE, '', '', CAST(0 AS bigint) FROM me
+UNION ALL
+SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), {left}
+FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SELECT 1 FROM me)`,
+		run:        answerRow,
+		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
+		renew:      renewText,
+		renewed:    changedOne,
+		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255)", "LOCK_NAME": "VARCHAR(255)", "EXPIRED_AFTER": "TIMESTAMP"},
+		timeTypes:  []string{"TIMESTAMP"},
+		transient: func(err error) bool {
+			state := sqlState(err)
+			return len(state) == 5 && (state[:2] == "08" || state[:2] == "40" || state[:2] == "53" || state[:2] == "57" ||
+				state == "55P03" || outdatedStatement(err))
+		},
+	}
+}
+
+const renewText = `UPDATE {table} SET {expires} = {end}
+WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine} AND {expires} >= {now}`
+
+func changedOne(r result) (bool, error) {
+	n, err := r.RowsAffected()
+	return n == 1, err
+}
+
+// answerRow reads the four columns that Postgres and MariaDB answer with. No
+// row at all means that the key changed hands under the statement's snapshot.
+func answerRow(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
+	var out Outcome
+	var left int64
+	if _, err := r.acquire.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &left); err != nil {
+		return Outcome{}, err
+	}
+	return out.held(left), nil
+}

@@ -1,0 +1,163 @@
+package repository
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"time"
+)
+
+// LockRepository stores leases: rows that say who holds a key, and until when.
+// It is the contract between the waiting (package registry) and the storing
+// (this package), and it stands where Spring's interface of that name stands.
+//
+// An implementation
+//
+//   - must not wait: no sleeping, no polling, no retry, no goroutine of its
+//     own. It asks the store once, looks at the answer, and returns;
+//   - must let one clock decide when a lease ends, the store's. Callers pass
+//     durations and get durations, never instants. A lease begins no later
+//     than the store starts to work on the request, so a request that was
+//     held up on its way grants a shorter lease, never a longer one. A lease
+//     is expired when its end lies strictly before now; at the very instant
+//     it is still held;
+//   - must keep three outcomes apart: "held by another" is an answer and comes
+//     without an error; an error that may pass by itself matches ErrTransient;
+//     every other error is permanent. An error must never be reported as
+//     "held", nor "held" as an error;
+//   - must say ErrTransient, not false, when it cannot know whether a request
+//     took effect (a lost connection, a statement that timed out). The caller
+//     then treats the outcome as unknown;
+//   - must be safe for concurrent use, and every operation must be atomic;
+//   - should honour ctx, which carries the deadline of this one request.
+//
+// Package repositorytest holds the executable form of this contract.
+//
+// One repository should serve one registry. Two registries that share one do
+// exclude each other, as each attempt is an owner of its own, but IsAcquired
+// cannot tell them apart.
+type LockRepository interface {
+	// Acquire takes req.Key if it is free or its lease has expired. If the
+	// very same attempt owns the row already, because an earlier request of
+	// it had an unknown outcome, the lease starts anew; this is the only way
+	// an attempt may be repeated. Another attempt of the same client is
+	// another owner: it gets "held".
+	Acquire(ctx context.Context, req Request) (Outcome, error)
+
+	// Renew makes the lease end ttl from now, which may be sooner than before.
+	// It returns false if the lease has expired, was taken over or deleted.
+	// It never inserts a row and never revives an expired one.
+	Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error)
+
+	// Delete gives the lease back by deleting its row. It returns false if the
+	// row is not this lease's any more; the row of a successor is untouched.
+	// An expired lease that nobody took over is deleted and returns true.
+	Delete(ctx context.Context, lease Lease) (bool, error)
+
+	// IsAcquired reports whether this repository's client holds key now, by
+	// whichever attempt.
+	IsAcquired(ctx context.Context, key string) (bool, error)
+
+	// DeleteExpired deletes the expired rows of the region, whoever left them,
+	// and returns how many there were. Nothing depends on it, as an expired
+	// row is taken over in place; it only keeps the table small.
+	DeleteExpired(ctx context.Context) (int64, error)
+
+	// List returns the rows of the region ordered by key, expired ones too.
+	List(ctx context.Context) ([]LockInfo, error)
+
+	// ClientID names this client: the CLIENT_ID of the rows it owns.
+	ClientID() string
+
+	// Close frees what the repository opened itself (prepared statements). It
+	// neither closes the database nor deletes any row: whoever holds a lease
+	// gives it back with Delete. Operations after Close return ErrClosed.
+	Close() error
+}
+
+// Request asks for one key.
+type Request struct {
+	// Key is the LOCK_KEY to take, 1 to 36 printable ASCII characters.
+	Key string
+	// Attempt names the call that wants the lock, see NewAttempt. It is the
+	// owner's proof of ownership, together with the client id.
+	Attempt int64
+	// TTL is the length of the lease, at least MinTTL. It is never truncated:
+	// a store with coarser time rounds up.
+	TTL time.Duration
+	// Name is the readable name of the lock, for people who look at the table.
+	// A store may shorten it, and drops what it cannot represent.
+	Name string
+}
+
+// Lease is the grant that an acquired Request stands for, and goes back into
+// Renew and Delete. Naming the attempt keeps a late message of an earlier
+// grant away from a later one of the same client.
+type Lease struct {
+	Key     string
+	Attempt int64
+}
+
+// Lease returns the lease this request becomes when it is granted.
+func (r Request) Lease() Lease { return Lease{Key: r.Key, Attempt: r.Attempt} }
+
+// Outcome is the answer to a Request.
+type Outcome struct {
+	// Acquired tells whether the lease is granted. The other fields describe
+	// the holder and are zero when it is.
+	Acquired bool
+	// ClientID and Holder tell who has it: the row's CLIENT_ID and its
+	// human-readable HOLDER. Empty where the store cannot tell in the same
+	// round trip (MySQL), or when the holder changed during the request.
+	ClientID string
+	Holder   string
+	// Remaining is what is left of the holder's lease; 0 means unknown, ask
+	// again soon.
+	Remaining time.Duration
+}
+
+// LockInfo is one row of the table.
+type LockInfo struct {
+	Key      string // LOCK_KEY
+	Name     string // the readable name, empty for rows of a Java service
+	ClientID string
+	Holder   string // human-readable holder, empty for rows of a Java service
+	// Remaining is what is left of the lease, negative once it has expired.
+	Remaining time.Duration
+}
+
+// MinTTL is the shortest lease: the precision of the coarsest store.
+const MinTTL = time.Millisecond
+
+// maxTTL keeps "now + ttl" inside every vendor's date type.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
+var (
+	// ErrTransient is matched by errors that may pass by themselves: a
+	// deadlock victim, a serialization failure, a busy database, a timeout, a
+	// lost connection. The outcome of the request is unknown. Try again after
+	// a pause, or clean up after it with Delete.
+	ErrTransient = errors.New("repository: transient error")
+
+	// ErrClosed is returned by operations on a closed repository.
+	ErrClosed = errors.New("repository: closed")
+
+	// ErrInvalid is matched by errors about an argument: a key, a TTL, an
+	// option, a custom query. Nothing was sent to the database.
+	ErrInvalid = errors.New("repository: invalid argument")
+
+	// ErrTable is matched by errors about the lock table: it is missing, or
+	// its columns do not fit. The text says what to run.
+	ErrTable = errors.New("repository: unusable lock table")
+)
+
+// NewAttempt returns a fresh attempt: a positive number that no other client
+// will draw. It comes from the system's random source rather than a counter,
+// so that a restarted process, a cloned virtual machine or a second process
+// with the same client id never repeats one that is still in the table.
+func NewAttempt() int64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails, by its documentation
+	return int64(binary.LittleEndian.Uint64(b[:])>>1) | 1
+}

@@ -1,0 +1,175 @@
+// Package repositorytest is the contract of repository.LockRepository as tests.
+// The memory model and every database of this project run it; a repository of
+// your own proves itself with one line:
+//
+//	func TestContract(t *testing.T) { repositorytest.Run(t, newHarness) }
+//
+// It needs nothing but the standard library.
+package repositorytest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/intlock/intlock/repository"
+)
+
+// Harness gives the suite repositories on one store. The suite asks for a
+// fresh one per clause; it may be the same database with another region.
+type Harness struct {
+	// Open returns a new repository of the given client. Repositories opened
+	// with the same region see the same locks, with different regions never.
+	// It is closed by the suite.
+	Open func(t *testing.T, region, clientID string) repository.LockRepository
+	// Expire ends the leases on key in region now, so that no clause has to
+	// wait: on a database it moves the expiry column into the past.
+	Expire func(t *testing.T, region, key string)
+	// Blind says that the store cannot tell, with a refusal, how much of the
+	// holder's lease is left.
+	Blind bool
+	// Bubble runs a clause, for stores whose time is testing/synctest's. Nil
+	// runs it directly.
+	Bubble func(t *testing.T, clause func(t *testing.T))
+}
+
+// Run runs every clause as a subtest of t.
+func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
+	for _, c := range clauses {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(t)
+			bubble := h.Bubble
+			if bubble == nil {
+				bubble = func(t *testing.T, clause func(*testing.T)) { clause(t) }
+			}
+			bubble(t, func(t *testing.T) {
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("the rule: %s", c.rule)
+					}
+				})
+				c.run(t, h)
+			})
+		})
+	}
+}
+
+type clause struct {
+	name, rule string
+	run        func(t *testing.T, h Harness)
+}
+
+// keys are LOCK_KEYs as the registry makes them.
+const (
+	keyA = "acbd18db-4cc2-385c-adef-654fccc4a4d8"
+	keyB = "37b51d19-4a75-33e4-9b56-f6524f2d51f2"
+	long = 30 * time.Second // a lease that cannot end during a clause
+)
+
+// client is a repository with the checks that most clauses repeat.
+type client struct {
+	repository.LockRepository
+	t *testing.T
+}
+
+func open(t *testing.T, h Harness, id string) client { return openIn(t, h, "r1", id) }
+
+func openIn(t *testing.T, h Harness, region, id string) client {
+	t.Helper()
+	repo := h.Open(t, region, id)
+	t.Cleanup(func() {
+		if err := repo.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return client{repo, t}
+}
+
+// eventually repeats f while it fails with an error that may pass by itself,
+// as every caller of a repository has to.
+func eventually[T any](t *testing.T, f func(context.Context) (T, error)) T {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		v, err := f(t.Context())
+		if err == nil {
+			return v
+		}
+		if !errors.Is(err, repository.ErrTransient) || time.Since(start) > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (c client) try(req repository.Request) repository.Outcome {
+	c.t.Helper()
+	return eventually(c.t, func(ctx context.Context) (repository.Outcome, error) { return c.Acquire(ctx, req) })
+}
+
+// take acquires key with a fresh attempt and fails the clause if it is held.
+func (c client) take(key string, ttl time.Duration) repository.Lease {
+	c.t.Helper()
+	req := request(key, ttl)
+	if out := c.try(req); !out.Acquired {
+		c.t.Fatalf("%s: Acquire(%s) = %+v, want it acquired", c.ClientID(), key, out)
+	}
+	return req.Lease()
+}
+
+// refused fails the clause if key can be acquired, and returns the answer.
+func (c client) refused(key string) repository.Outcome {
+	c.t.Helper()
+	out := c.try(request(key, long))
+	if out.Acquired {
+		c.t.Fatalf("%s: Acquire(%s) succeeded, want it held by another", c.ClientID(), key)
+	}
+	return out
+}
+
+func (c client) renew(lease repository.Lease, ttl time.Duration, want bool) {
+	c.t.Helper()
+	got := eventually(c.t, func(ctx context.Context) (bool, error) { return c.Renew(ctx, lease, ttl) })
+	if got != want {
+		c.t.Fatalf("%s: Renew = %v, want %v", c.ClientID(), got, want)
+	}
+}
+
+func (c client) delete(lease repository.Lease, want bool) {
+	c.t.Helper()
+	got := eventually(c.t, func(ctx context.Context) (bool, error) { return c.Delete(ctx, lease) })
+	if got != want {
+		c.t.Fatalf("%s: Delete = %v, want %v", c.ClientID(), got, want)
+	}
+}
+
+func (c client) acquired(key string, want bool) {
+	c.t.Helper()
+	got := eventually(c.t, func(ctx context.Context) (bool, error) { return c.IsAcquired(ctx, key) })
+	if got != want {
+		c.t.Fatalf("%s: IsAcquired(%s) = %v, want %v", c.ClientID(), key, got, want)
+	}
+}
+
+func (c client) list() []repository.LockInfo {
+	c.t.Helper()
+	return eventually(c.t, func(ctx context.Context) ([]repository.LockInfo, error) { return c.List(ctx) })
+}
+
+func request(key string, ttl time.Duration) repository.Request {
+	return repository.Request{Key: key, Attempt: repository.NewAttempt(), TTL: ttl, Name: "a name"}
+}
+
+// checkLeft checks the time left that a refusal told.
+func (h Harness) checkLeft(t *testing.T, out repository.Outcome, want time.Duration) {
+	t.Helper()
+	if h.Blind && out.Remaining == 0 {
+		return
+	}
+	if !near(out.Remaining, want) {
+		t.Errorf("Remaining = %v, want about %v", out.Remaining, want)
+	}
+}
+
+// near reports whether got is within a second below want: what is left of a
+// lease of that length that was just granted, on a slow machine.
+func near(got, want time.Duration) bool { return got <= want && got > want-time.Second }

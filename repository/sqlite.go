@@ -1,0 +1,58 @@
+package repository
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/intlock/intlock/internal/vendor"
+	"github.com/jmoiron/sqlx"
+)
+
+// SQLite stores the two dates as integer milliseconds since 1970: it has no
+// date type, and a date as text would be compared as text. unixepoch gives the
+// clock at the start of the statement; a TTL is rounded up to milliseconds.
+//
+// There is no network, so a "round trip" is a function call, and acquire makes
+// two: a read first, which needs no lock and tells who holds the key, so that
+// those who wait stay out of the database's one place for a writer; then the
+// write, which alone decides.
+func sqlite() dialect {
+	const clock = "CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)"
+	return dialect{
+		vendor:   vendor.SQLite,
+		bindType: sqlx.QUESTION,
+		clock:    clock,
+		end:      "{now} + (:ttl + 999) / 1000",
+		left:     "({expires} - {now}) * 1000",
+		shift: func(d time.Duration) string {
+			return "(" + clock + " - " + strconv.FormatInt(d.Milliseconds(), 10) + ")"
+		},
+		peek: `SELECT 0, COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), {left}
+FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE`,
+		acquire: `INSERT INTO {table} ({columns}) VALUES ({row})
+ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+SET CLIENT_ID = excluded.CLIENT_ID, {expires} = {end}, ATTEMPT = excluded.ATTEMPT,
+  HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
+WHERE {mine} OR {expires} < {now}
+RETURNING 1, '', '', 0`,
+		run: func(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
+			var out Outcome
+			var left int64
+			held, err := r.peek.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &left)
+			if err != nil || held {
+				return out.held(left), err
+			}
+			return answerRow(ctx, r, v)
+		},
+		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
+		renew:      renewText,
+		renewed:    changedOne,
+		columnType: map[string]string{"ATTEMPT": "INTEGER", "HOLDER": "TEXT", "LOCK_NAME": "TEXT", "EXPIRED_AFTER": "INTEGER NOT NULL DEFAULT 0"},
+		timeTypes:  []string{"INTEGER", "BIGINT", "INT"},
+		transient: func(err error) bool {
+			code, ok := sqliteCode(err)
+			return ok && (code&0xff == 5 || code&0xff == 6) // busy, locked
+		},
+	}
+}

@@ -1,0 +1,163 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// The named parameters of all statements, ours and custom ones. :ttl counts
+// microseconds; the clock that it is added to is the database's.
+var parameters = []string{"lock_key", "region", "client_id", "attempt", "ttl", "holder", "lock_name"}
+
+// values are what the parameters stand for in one call.
+type values map[string]any
+
+// statement is one SQL text of a repository, prepared on first use. A prepared
+// statement is what makes a call one round trip on every driver, without the
+// user having to know a setting of the DSN; database/sql prepares it again on
+// each new connection by itself.
+type statement struct {
+	op    string // for error texts: "acquire", "renew", ...
+	text  string // with named parameters, as a getter shows it
+	bound string // with the driver's placeholders
+	names []string
+
+	prepared atomic.Pointer[sql.Stmt]
+}
+
+// newStatement compiles text. required names the parameters that must occur.
+func newStatement(op, text string, bindType int, required ...string) (*statement, error) {
+	// sqlx reads "::" as an escaped colon, Postgres as a cast: keep the cast.
+	escaped := strings.ReplaceAll(text, "::", "::::")
+	identity := make(values, len(parameters))
+	for _, p := range parameters {
+		identity[p] = p
+	}
+	// Binding each name to itself yields the names in order of appearance.
+	bound, args, err := sqlx.Named(escaped, map[string]any(identity))
+	if err != nil {
+		return nil, invalid("%s query: %w; the parameters are :%s", op, err, strings.Join(parameters, ", :"))
+	}
+	s := &statement{op: op, text: text, bound: sqlx.Rebind(bindType, bound)}
+	for _, a := range args {
+		s.names = append(s.names, a.(string))
+	}
+	for _, r := range required {
+		if !slices.Contains(s.names, r) {
+			return nil, invalid("%s query: parameter :%s is missing in %q", op, r, text)
+		}
+	}
+	return s, nil
+}
+
+// prepare returns the prepared statement. Two first callers may both prepare;
+// a lock around it would make one wait for the other's connection.
+func (s *statement) prepare(ctx context.Context, db Pool) (*sql.Stmt, error) {
+	if stmt := s.prepared.Load(); stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := db.PrepareContext(ctx, s.bound)
+	if err != nil {
+		return nil, err
+	}
+	if !s.prepared.CompareAndSwap(nil, stmt) {
+		stmt.Close()
+		return s.prepare(ctx, db)
+	}
+	return stmt, nil
+}
+
+// forget drops the prepared statement; the next use prepares it anew.
+func (s *statement) forget() error {
+	if stmt := s.prepared.Swap(nil); stmt != nil {
+		return stmt.Close()
+	}
+	return nil
+}
+
+// args puts the values into the order of the placeholders. The first one
+// counts how often the driver was handed the arguments.
+func (s *statement) args(v values, sent *sendCount) []any {
+	args := make([]any, len(s.names))
+	for i, name := range s.names {
+		args[i] = v[name]
+	}
+	if len(args) > 0 {
+		sent.value, args[0] = args[0], sent
+	}
+	return args
+}
+
+// sendCount counts how often database/sql sent a statement. Some drivers
+// (lib/pq) report a connection that died after the statement was sent as
+// driver.ErrBadConn, upon which database/sql silently runs it again on another
+// one. The arguments are converted anew for every run, and that shows here.
+type sendCount struct {
+	value any
+	runs  int // converted by the one goroutine that makes the call
+}
+
+// Value implements driver.Valuer.
+func (c *sendCount) Value() (driver.Value, error) {
+	c.runs++
+	return driver.DefaultParameterConverter.ConvertValue(c.value)
+}
+
+// again reports whether the statement may have run more than once.
+func (c *sendCount) again() bool { return c.runs > 1 }
+
+func (s *statement) exec(ctx context.Context, db Pool, v values) (sql.Result, *sendCount, error) {
+	sent := new(sendCount)
+	stmt, err := s.prepare(ctx, db)
+	if err != nil {
+		return nil, sent, err
+	}
+	result, err := stmt.ExecContext(ctx, s.args(v, sent)...)
+	return result, sent, err
+}
+
+// query runs the statement and scans every row. The last row is left in dest:
+// a MariaDB cluster that retries a statement on its own sends the rows of the
+// rolled-back run first.
+func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (found bool, err error) {
+	stmt, err := s.prepare(ctx, db)
+	if err != nil {
+		return false, err
+	}
+	rows, err := stmt.QueryContext(ctx, s.args(v, new(sendCount))...)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return false, fmt.Errorf("read the answer: %w", err)
+		}
+		found = true
+	}
+	if err := rows.Err(); err != nil {
+		return false, err
+	}
+	return found, rows.Close()
+}
+
+// scanAll runs the statement and scans all rows into dest, a slice of structs.
+func (s *statement) scanAll(ctx context.Context, db Pool, v values, dest any) error {
+	stmt, err := s.prepare(ctx, db)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, s.args(v, new(sendCount))...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return sqlx.StructScan(rows, dest)
+}
