@@ -1,0 +1,23 @@
+-- The lock table of Spring Integration 7 with three nullable columns added.
+-- Both dates are UTC. DATETIME has no zone, so no session's time_zone shifts
+-- them; with fewer than six digits a lease would be rounded, and a renewal in
+-- the same second would change nothing and look like a lost lock.
+--
+-- ascii_bin keeps keys and regions that differ only in case or accents apart.
+-- Spring's own script leaves them in the database's default collation, which
+-- treats them as one lock; such a table works too, as keys are hashed to
+-- lower-case text.
+--
+-- Add no second unique index: on a conflict there, INSERT ... ON DUPLICATE
+-- KEY UPDATE would change the row of another lock.
+CREATE TABLE IF NOT EXISTS INT_LOCK (
+    LOCK_KEY      CHAR(36)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    REGION        VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    CLIENT_ID     CHAR(36)     CHARACTER SET ascii COLLATE ascii_bin,
+    CREATED_DATE  DATETIME(6)  NOT NULL,
+    EXPIRED_AFTER DATETIME(6)  NOT NULL,
+    ATTEMPT       BIGINT,
+    HOLDER        VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    LOCK_NAME     VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    CONSTRAINT INT_LOCK_PK PRIMARY KEY (LOCK_KEY, REGION)
+) ENGINE=InnoDB;

@@ -1,0 +1,83 @@
+package schema
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/intlock/intlock/internal/vendor"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+type scriptKind string
+
+// The values are what stands before the vendor in the file's name.
+const (
+	creates scriptKind = ""
+	drops   scriptKind = "drop-"
+)
+
+// Script returns the script that creates the lock table: the file
+// <vendor>.sql with another prefix. It may be run again. vendor is "postgres",
+// "mysql", "mariadb" or "sqlite"; prefix is "INT_" by default and may have a
+// schema part, as in "app.INT_", which must exist.
+//
+// Every statement ends with a semicolon at the end of a line, and no other
+// line ends with one.
+func Script(vendor, prefix string) (string, error) { return script(vendor, prefix, creates) }
+
+// DropScript returns the script that drops the lock table, if there is one.
+func DropScript(vendor, prefix string) (string, error) { return script(vendor, prefix, drops) }
+
+func script(name, prefix string, k scriptKind) (string, error) {
+	if !slices.Contains(vendor.All(), name) {
+		return "", fmt.Errorf("schema: no script for %q: want one of %s", name, strings.Join(vendor.All(), ", "))
+	}
+	if err := vendor.CheckPrefix(prefix); err != nil {
+		return "", fmt.Errorf("schema: script for %s: %w", name, err)
+	}
+	return render(name, prefix, k), nil
+}
+
+// render replaces the default names. Vendor and prefix have been checked.
+func render(name, prefix string, k scriptKind) string {
+	text, err := files.ReadFile(string(k) + name + ".sql")
+	if err != nil {
+		panic("schema: no script for a supported vendor: " + err.Error()) // a build without its files
+	}
+	n := nameOf(prefix)
+	// One pass, the longer name first: what was put in is not replaced again.
+	return strings.NewReplacer(
+		vendor.Table(vendor.DefaultPrefix)+"_PK", n.table+"_PK", // a constraint has no schema part
+		vendor.Table(vendor.DefaultPrefix), n.sql,
+	).Replace(string(text))
+}
+
+// statements splits a script of this package. It knows only what the scripts
+// keep to, and a test holds them to it: a comment has its line to itself, a
+// statement ends with a semicolon at the end of a line.
+func statements(script string) []string {
+	var (
+		all  []string
+		open []string
+	)
+	for line := range strings.Lines(script) {
+		line = strings.TrimRight(line, " \r\n")
+		if line == "" || strings.HasPrefix(line, "--") {
+			continue
+		}
+		last, ends := strings.CutSuffix(line, ";")
+		open = append(open, last)
+		if ends {
+			all = append(all, strings.Join(open, "\n"))
+			open = nil
+		}
+	}
+	if len(open) > 0 {
+		all = append(all, strings.Join(open, "\n"))
+	}
+	return all
+}

@@ -1,0 +1,19 @@
+-- The lock table of Spring Integration 7 with three nullable columns added.
+-- Spring has no script for SQLite, so the types are ours. Both dates are Unix
+-- milliseconds, taken from the database's own clock: SQLite has no date type,
+-- and dates kept as text are compared as text, which a second format in the
+-- same column silently breaks.
+--
+-- WITHOUT ROWID stores the rows in the primary key itself: one tree to write
+-- per change, not two.
+CREATE TABLE IF NOT EXISTS INT_LOCK (
+    LOCK_KEY      TEXT    NOT NULL,
+    REGION        TEXT    NOT NULL,
+    CLIENT_ID     TEXT,
+    CREATED_DATE  INTEGER NOT NULL,
+    EXPIRED_AFTER INTEGER NOT NULL,
+    ATTEMPT       INTEGER,
+    HOLDER        TEXT,
+    LOCK_NAME     TEXT,
+    CONSTRAINT INT_LOCK_PK PRIMARY KEY (LOCK_KEY, REGION)
+) WITHOUT ROWID;
