@@ -89,7 +89,7 @@ var faults = []fault{
 		column: "REGION", says: "99", keeps: true},
 	{name: "CLIENT_ID too short", vendors: servers, table: func(v string) *layout { return ours(v).with("CLIENT_ID", "VARCHAR(35)") },
 		column: "CLIENT_ID", says: "35", keeps: true},
-	{name: "HOLDER too short", vendors: servers, table: func(v string) *layout { return ours(v).with("HOLDER", ours("").types["HOLDER"][:8]+"100)") },
+	{name: "HOLDER too short", vendors: servers, table: func(v string) *layout { return ours(v).with("HOLDER", "VARCHAR(100)") },
 		column: "HOLDER", says: "100", keeps: true},
 	{name: "ATTEMPT too narrow", vendors: servers, table: func(v string) *layout { return ours(v).with("ATTEMPT", "INT") },
 		column: "ATTEMPT", says: "int", keeps: true},

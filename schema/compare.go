@@ -37,9 +37,9 @@ const recreate = "recreate"
 // compare lists what is wrong with a table, in the order in which the fixes
 // must be run.
 //
-// It does not look at collations: Spring's script for MySQL leaves LOCK_KEY
-// and REGION in the database's default one, which ignores case, and such a
-// table works.
+// It does not look at the collation of the keys: Spring's script for MySQL
+// leaves it to the database, whose default ignores case, and such a table
+// works.
 func compare(t *table, d dialect) []Problem {
 	if problems := notOurs(t, d); len(problems) > 0 {
 		return problems
@@ -128,7 +128,7 @@ func absent(t *table, d dialect, w wanted) Problem {
 	p := Problem{Column: w.name, Found: "no such column", Want: d.typeOf(w) + reason(w)}
 	if w.name == expiredAfter && t.column(createdDate) != nil {
 		p.Found = "no such column: the layout of Spring Integration 6.5 and older, where a lock ends its time to live after CREATED_DATE"
-		p.Want += ", the layout of Spring Integration 7." +
+		p.Want += ", as in Spring Integration 7." +
 			" If Java services of 6.5 or older use the table, leave it and use repository.WithSpring6Layout." +
 			" Otherwise stop all its users and migrate it (locks then end 10 s, Spring's default, after CREATED_DATE)"
 	}

@@ -6,7 +6,8 @@
 -- ascii_bin keeps keys and regions that differ only in case or accents apart.
 -- Spring's own script leaves them in the database's default collation, which
 -- treats them as one lock; such a table works too, as keys are hashed to
--- lower-case text.
+-- lower-case text. Blanks at the end do not count even in ascii_bin, so no
+-- region or client id may end with one.
 --
 -- Add no second unique index: on a conflict there, INSERT ... ON DUPLICATE
 -- KEY UPDATE would change the row of another lock.

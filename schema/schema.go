@@ -153,14 +153,24 @@ const (
 // not have set, and not in every case even then.
 func retryBusy(ctx context.Context, step func() error) error {
 	start := time.Now()
+	var busy error
 	for {
 		err := step()
-		if err == nil || !isBusy(err) || time.Since(start) > busyLimit {
+		if err == nil {
+			return nil
+		}
+		isBusy := isBusy(err)
+		if isBusy {
+			busy = err
+		}
+		if busy != nil && ctx.Err() != nil { // say what used up the time
+			return fmt.Errorf("%w: %w", ctx.Err(), busy)
+		}
+		if !isBusy || time.Since(start) > busyLimit {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
 		case <-time.After(busyPause):
 		}
 	}
