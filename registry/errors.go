@@ -1,0 +1,141 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrNotAcquired is matched by the error of every call that ends without
+	// the lock because somebody else has it: a try, a wait that used up its
+	// time, a wait whose context ended (which matches ctx.Err() as well). The
+	// error is a *NotAcquiredError.
+	ErrNotAcquired = errors.New("registry: lock not acquired")
+
+	// ErrLockLost is matched by the errors of Unlock and Renew, by the cause
+	// of Hold.Context, and by a nested lock call, when the lease ended before
+	// it was given back: someone else may hold the lock, or may have held it.
+	// The error is a *LostError. Spring throws ConcurrentModificationException.
+	ErrLockLost = errors.New("registry: lock lost")
+
+	// ErrNotHeld is returned when a hold that was given back already is
+	// unlocked or renewed, and by RenewLock for a key this registry does not
+	// hold. Nothing was changed. Spring throws IllegalMonitorStateException.
+	ErrNotHeld = errors.New("registry: lock not held")
+
+	// ErrUnavailable is matched by errors that come from the database and not
+	// from another holder: it did not answer for as long as WithOutageLimit
+	// allows, or not at the one attempt of a try. It says nothing about who
+	// holds the lock. What the database said is wrapped.
+	ErrUnavailable = errors.New("registry: database unavailable")
+
+	// ErrCapacity is matched when as many different locks as
+	// WithCacheCapacity allows are held or waited for in this process.
+	ErrCapacity = errors.New("registry: too many locks in use")
+
+	// ErrClosed is matched by lock calls on a closed registry, and by the
+	// *LostError of holds that Close took away.
+	ErrClosed = errors.New("registry: closed")
+
+	// ErrReleased is the cause of Hold.Context after an ordinary Unlock.
+	ErrReleased = errors.New("registry: lock released")
+
+	// ErrInvalid is matched by errors about an option or a key.
+	ErrInvalid = errors.New("registry: invalid argument")
+)
+
+// NotAcquiredError says who kept the lock from being acquired, as far as is
+// known. It matches ErrNotAcquired and, if a context ended the wait, that
+// context's error and cause.
+type NotAcquiredError struct {
+	Key string
+	// Waited is how long the call waited.
+	Waited time.Duration
+	// ClientID and Holder describe the holder at the last look. They are empty
+	// if it is not known: on MySQL, which cannot tell in the same round trip,
+	// or when another goroutine of this registry has the lock.
+	ClientID, Holder string
+	// Remaining is what was left of the holder's lease then; 0 if unknown.
+	Remaining time.Duration
+	// Cause is what ended the wait early: the context's error and cause, and
+	// the database's last error if it did not answer. Nil if time was up.
+	Cause error
+}
+
+func (e *NotAcquiredError) Error() string {
+	text := fmt.Sprintf("registry: lock %s not acquired", quote(e.Key))
+	if e.Waited > 0 {
+		text += fmt.Sprintf(" after %v", e.Waited.Round(time.Millisecond))
+	}
+	switch {
+	case e.Holder != "":
+		text += ": held by " + e.Holder
+	case e.ClientID != "":
+		text += ": held by client " + e.ClientID
+	default:
+		text += ": held by another"
+	}
+	if e.Remaining > 0 {
+		text += fmt.Sprintf(" for up to %v more", e.Remaining.Round(time.Millisecond))
+	}
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Is implements the match with ErrNotAcquired.
+func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+// Unwrap returns what ended the wait.
+func (e *NotAcquiredError) Unwrap() error { return e.Cause }
+
+// LossReason says how a lease was lost.
+type LossReason string
+
+const (
+	// LossExpired: the lease's trusted time ran out before it was renewed or
+	// given back.
+	LossExpired LossReason = "the lease ran out"
+	// LossGone: the row is not this lease's any more. Another client took it
+	// over after it had expired, or somebody deleted it.
+	LossGone LossReason = "the row was taken over or deleted"
+	// LossClosed: the registry was closed.
+	LossClosed LossReason = "the registry was closed"
+)
+
+// LostError says that a lease ended before its holder gave it back, and how.
+// It matches ErrLockLost, and ErrClosed if the registry's Close was the reason.
+type LostError struct {
+	Key    string
+	Reason LossReason
+	// Untaken is set by the Unlock that found the row still in place after the
+	// lease had run out: nobody else has held the lock up to that moment.
+	Untaken bool
+}
+
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("registry: lock %s lost: %s", quote(e.Key), e.Reason)
+	if e.Untaken {
+		return text + "; nobody took it before it was given back"
+	}
+	return text + "; what it protects may have been changed by another holder"
+}
+
+// Is implements the match with ErrLockLost and ErrClosed.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLockLost || target == ErrClosed && e.Reason == LossClosed
+}
+
+// quote shortens a key for an error text; keys may be of any length.
+func quote(s string) string {
+	if len(s) > 80 {
+		return fmt.Sprintf("%.80q... (%d bytes)", s, len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}

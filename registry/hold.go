@@ -1,0 +1,129 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Hold is a lock that was acquired: the proof of it, and the handle to give it
+// back. Go has no identity of goroutines, so whoever has the Hold is the
+// owner; it may be passed on, and used by several goroutines at once.
+type Hold struct {
+	grant    *grant
+	released atomic.Bool
+	cancels  []context.CancelCauseFunc // of its contexts; guarded by grant.mu
+}
+
+// holdKey is where a context carries the hold of one lock.
+type holdKey struct {
+	registry *JdbcLockRegistry
+	path     string
+}
+
+// Key is the key of the lock.
+func (h *Hold) Key() string { return h.grant.key }
+
+// Context returns a context that ends with parent, when the lease is lost, or
+// when this hold is unlocked; context.Cause then matches ErrLockLost or
+// ErrReleased. Work that must not outlive the lock runs under it. A lock call
+// for the same key with this context joins the hold instead of waiting for it.
+func (h *Hold) Context(parent context.Context) context.Context {
+	g := h.grant
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, holdKey{g.registry, g.entry.lock.path}, h))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case h.released.Load():
+		cancel(ErrReleased)
+	case g.lost != nil:
+		cancel(g.lost)
+	case g.registry.isClosing():
+		cancel(closedError(g.key))
+	default:
+		h.cancels = append(h.cancels, cancel)
+		g.watch()
+	}
+	return ctx
+}
+
+// Held reports whether the lock is still this hold's. It reads the clocks, not
+// a flag, so it tells the truth to code that wakes from a long pause. Once it
+// has said no it never says yes again.
+func (h *Hold) Held() bool { return !h.released.Load() && h.grant.check() == nil }
+
+// Remaining is how long the lease can still be relied on, 0 if not at all. It
+// ends a little before the lease in the database does.
+func (h *Hold) Remaining() time.Duration {
+	if !h.Held() {
+		return 0
+	}
+	return max(0, h.grant.remaining())
+}
+
+// Renew makes the lease end a TTL from now: the registry's, or the one given
+// with WithTTL, which may be shorter than what is left. It returns ErrLockLost
+// if the lease has been lost, and never revives it; ErrNotHeld after Unlock;
+// ErrUnavailable if the database did not answer, in which case the lease goes
+// on to its old end. ctx limits nothing but carries values.
+func (h *Hold) Renew(ctx context.Context, opts ...LockOption) error {
+	if h.released.Load() {
+		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(h.grant.key))
+	}
+	return h.grant.renew(ctx, opts)
+}
+
+// Unlock gives the lock back. It works under a context that has ended too: ctx
+// carries values and limits nothing; the database gets at most five seconds.
+//
+// It returns ErrLockLost if the lease ended before, see LostError; ErrNotHeld
+// if this hold was unlocked already, with nothing done; ErrUnavailable if the
+// database did not answer. In every case the local queue goes on, and the row
+// of a successor is never touched. A row that could not be deleted is deleted
+// in the background, or ends with its TTL.
+//
+// If other holds share the lease (see LockContext), Unlock only ends this one.
+func (h *Hold) Unlock(ctx context.Context) error {
+	if !h.released.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: unlock %s", ErrNotHeld, quote(h.grant.key))
+	}
+	return h.grant.drop(ctx, h)
+}
+
+// holdIn returns the hold of this lock that ctx carries.
+func (l *JdbcLock) holdIn(ctx context.Context) *Hold {
+	h, _ := ctx.Value(holdKey{l.registry, l.path}).(*Hold)
+	return h
+}
+
+// join adds a hold to the grant of h. It returns nothing if that was given
+// back already: the caller then acquires the lock like anyone else.
+func (h *Hold) join(ctx context.Context, c call) (*Hold, error) {
+	g := h.grant
+	lost := g.check()
+	nested := &Hold{grant: g}
+	g.mu.Lock()
+	switch {
+	case len(g.members) == 0:
+		g.mu.Unlock()
+		return nil, nil
+	case lost != nil:
+		g.mu.Unlock()
+		return nil, lost // waiting would be for ourselves
+	case ctx.Err() != nil:
+		g.mu.Unlock()
+		return nil, &NotAcquiredError{Key: g.key, Cause: contextCause(ctx)}
+	}
+	g.members = append(g.members, nested)
+	g.mu.Unlock()
+
+	if c.ttlSet && g.remaining() < c.ttl-margin(c.ttl) {
+		if err := g.renew(ctx, []LockOption{WithTTL(c.ttl)}); err != nil {
+			nested.released.Store(true)
+			g.drop(ctx, nested)
+			return nil, err
+		}
+	}
+	return nested, nil
+}

@@ -1,0 +1,207 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/intlock/intlock/repository"
+)
+
+// JdbcLockRegistry hands out locks that are rows of a database table: among
+// the goroutines of a process through local queues, among processes through a
+// repository. It is Spring Integration's class of that name. It is safe for
+// concurrent use.
+//
+// A process needs one registry per region, with a repository of its own.
+type JdbcLockRegistry struct {
+	repo   repository.LockRepository
+	config config
+
+	closing    chan struct{} // closed by Close: ends every wait
+	background tasks         // statements and clean-ups
+
+	mu     sync.Mutex // guards the fields below and everything in cache; taken before grant.mu
+	cache  cache
+	closed bool
+}
+
+// New returns a registry on repo. Errors match ErrInvalid.
+func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, error) {
+	if repo == nil {
+		return nil, invalid("the repository is nil")
+	}
+	c := config{
+		ttl:         DefaultTTL,
+		idle:        DefaultIdleBetweenTries,
+		capacity:    DefaultCacheCapacity,
+		outageLimit: DefaultOutageLimit,
+		pathFor:     PathFor,
+		logger:      slog.Default(),
+	}
+	c.onLost = func(err *LostError) { c.logger.Error("lock lost", "key", err.Key, "error", err) }
+	for _, o := range opts {
+		o.applyRegistry(&c)
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &JdbcLockRegistry{repo: repo, config: c, cache: newCache(c.capacity), closing: make(chan struct{})}, nil
+}
+
+// Obtain returns the lock for key. It does no I/O and never waits: Obtain is
+// Spring's word, and acquiring is what the lock's methods do. Two keys with
+// the same LOCK_KEY are the same lock.
+func (r *JdbcLockRegistry) Obtain(key string) *JdbcLock {
+	path := r.config.pathFor(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.cache.entries[path]; e != nil {
+		r.cache.touch(e)
+		return e.lock
+	}
+	l := &JdbcLock{registry: r, key: key, path: path}
+	if checkPath(key, path) == nil {
+		r.cache.add(l) // a full cache does not matter before somebody locks
+	}
+	return l
+}
+
+// ExecuteLocked runs f while holding the lock for key, and gives the lock back
+// when f returns, panics or exits. f's context ends when the lease is lost
+// (context.Cause tells, see ErrLockLost) or ctx does; a nested ExecuteLocked
+// or LockContext for the same key with that context joins this hold.
+//
+// The error joins what f returned and what Unlock returned; without the lock
+// f does not run, and the error is LockContext's.
+func (r *JdbcLockRegistry) ExecuteLocked(ctx context.Context, key string, f func(context.Context) error, opts ...LockOption) (err error) {
+	hold, err := r.Obtain(key).LockContext(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hold.Unlock(ctx)) }()
+	return f(hold.Context(ctx))
+}
+
+// RenewLock makes the lease on key, held by whichever goroutine of this
+// registry, end a TTL from now: the registry's, or the one given with WithTTL.
+// It is Spring's renewLock. ErrNotHeld if the registry does not hold the key,
+// else as Hold.Renew.
+func (r *JdbcLockRegistry) RenewLock(ctx context.Context, key string, opts ...LockOption) error {
+	r.mu.Lock()
+	var g *grant
+	if e := r.cache.entries[r.config.pathFor(key)]; e != nil {
+		g = e.grant
+	}
+	r.mu.Unlock()
+	if g == nil {
+		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(key))
+	}
+	return g.renew(ctx, opts)
+}
+
+// ExpireUnusedOlderThan forgets the locks that nobody has used for age or
+// longer; all unused ones if age is not positive. What is held or waited for
+// stays. It is local housekeeping and asks the database nothing.
+func (r *JdbcLockRegistry) ExpireUnusedOlderThan(age time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for first := r.cache.idle.Front(); first != nil; first = r.cache.idle.Front() {
+		e := first.Value.(*entry)
+		if age > 0 && time.Since(e.lastUsed) < age {
+			return
+		}
+		r.cache.forget(e)
+	}
+}
+
+// SetCacheCapacity changes WithCacheCapacity's limit. Unused locks beyond it
+// are forgotten at once, those in use when they are given back.
+func (r *JdbcLockRegistry) SetCacheCapacity(n int) error {
+	if n <= 0 {
+		return invalid("CacheCapacity %d: want at least 1", n)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cache.capacity = n
+	r.cache.shrink(n)
+	return nil
+}
+
+// CacheSize is the number of locks the registry remembers now.
+func (r *JdbcLockRegistry) CacheSize() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.cache.entries)
+}
+
+func (r *JdbcLockRegistry) String() string { return fmt.Sprintf("lock registry on %v", r.repo) }
+
+// The time Close gives to holders to stop by themselves, and altogether.
+const (
+	closeGrace = time.Second
+	closeLimit = 10 * time.Second
+)
+
+// Close ends the registry. Lock calls, waiting ones too, fail with ErrClosed.
+// The contexts of holds end, and Close waits for their holders to unlock: a
+// second at most, or until ctx ends. Then it gives back what is still held,
+// lease by lease, and the Unlock of such a hold returns ErrLockLost. Locks of
+// other registries are never touched, even under the same client id.
+//
+// It returns the errors of leases that could not be given back; those end with
+// their TTL. All of it takes at most ten seconds. The repository stays open.
+func (r *JdbcLockRegistry) Close(ctx context.Context) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	close(r.closing)
+	var held []*grant
+	for _, e := range r.cache.entries {
+		if e.grant != nil {
+			held = append(held, e.grant)
+		}
+	}
+	r.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
+	defer cancel()
+	for _, g := range held {
+		g.endContexts(closedError(g.key))
+	}
+	grace, stop := context.WithTimeout(ctx, closeGrace)
+	defer stop()
+	var errs []error
+	for _, g := range held {
+		select {
+		case <-g.returned:
+			continue
+		case <-grace.Done():
+		}
+		g.lose(LossClosed)
+		if err := g.giveBack(ctx); !errors.Is(err, ErrLockLost) || errors.Is(err, ErrUnavailable) {
+			errs = append(errs, err)
+		}
+	}
+	r.background.wait(ctx)
+	return errors.Join(errs...)
+}
+
+func (r *JdbcLockRegistry) isClosing() bool {
+	select {
+	case <-r.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func closedError(key string) error {
+	return fmt.Errorf("%w: lock %s", ErrClosed, quote(key))
+}
