@@ -18,7 +18,7 @@ func TestNewErrors(t *testing.T) {
 		}
 		other := Open(t, db.Vendor)
 		mark, otherMark := db.LogMark(t), other.LogMark(t)
-		exec(t, db.DB, "SELECT 1")
+		run(t, db.DB, "SELECT 1")
 		if got := mark.NewErrors(t); len(got) != 0 {
 			t.Errorf("a good statement left %q", got)
 		}

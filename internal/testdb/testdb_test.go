@@ -17,7 +17,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func exec(t *testing.T, db *sql.DB, query string, args ...any) {
+func run(t *testing.T, db *sql.DB, query string, args ...any) {
 	t.Helper()
 	if _, err := db.ExecContext(testContext(t), query, args...); err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -54,8 +54,8 @@ func TestFreshAndDisjoint(t *testing.T) {
 		for i, d := range []*DB{db, other} {
 			// Fails if the name is taken: neither database has a table, and
 			// neither sees the other's.
-			exec(t, d.DB, "CREATE TABLE same_name (n INTEGER)")
-			exec(t, d.DB, fmt.Sprintf("INSERT INTO same_name VALUES (%d)", i))
+			run(t, d.DB, "CREATE TABLE same_name (n INTEGER)")
+			run(t, d.DB, fmt.Sprintf("INSERT INTO same_name VALUES (%d)", i))
 		}
 		if n := text(t, db.Again(t).DB, "SELECT COUNT(*) FROM same_name"); n != "1" {
 			t.Errorf("a second pool sees %s rows, want the 1 of its own database", n)
@@ -72,7 +72,7 @@ func TestDropsWhatItMade(t *testing.T) {
 		t.Run("inner", func(t *testing.T) {
 			inner := Open(t, db.Vendor)
 			name = inner.Name
-			exec(t, inner.DB, "CREATE TABLE kept (n INTEGER)")
+			run(t, inner.DB, "CREATE TABLE kept (n INTEGER)")
 			// A transaction that nobody ends must not hang the clean-up.
 			stray, err := sql.Open(inner.Driver, inner.DSN)
 			if err != nil {
@@ -112,7 +112,7 @@ func TestWithTakesEffect(t *testing.T) {
 		},
 	}
 	Each(t, func(t *testing.T, db *DB) {
-		exec(t, db.DB, "CREATE TABLE here (n INTEGER)")
+		run(t, db.DB, "CREATE TABLE here (n INTEGER)")
 		for _, c := range cases[db.Vendor] {
 			with := db.With(t, map[string]string{c.key: c.value})
 			if got := text(t, with.DB, c.query); got != c.want {
@@ -130,8 +130,8 @@ func TestWithClientFoundRows(t *testing.T) {
 		if db.Driver != "mysql" {
 			t.Skip("a parameter of go-sql-driver")
 		}
-		exec(t, db.DB, "CREATE TABLE one (n INTEGER)")
-		exec(t, db.DB, "INSERT INTO one VALUES (1)")
+		run(t, db.DB, "CREATE TABLE one (n INTEGER)")
+		run(t, db.DB, "INSERT INTO one VALUES (1)")
 		found := db.With(t, map[string]string{"clientFoundRows": "true"})
 		for pool, want := range map[*DB]int64{db: 0, found: 1} {
 			result, err := pool.ExecContext(testContext(t), "UPDATE one SET n = 1")
@@ -147,7 +147,7 @@ func TestWithClientFoundRows(t *testing.T) {
 
 func TestDSNSelfContained(t *testing.T) {
 	Each(t, func(t *testing.T, db *DB) {
-		exec(t, db.DB, "CREATE TABLE here (n INTEGER)")
+		run(t, db.DB, "CREATE TABLE here (n INTEGER)")
 		child, err := sql.Open(db.Driver, db.DSN)
 		if err != nil {
 			t.Fatal(err)

@@ -154,9 +154,8 @@ func runCommand(command, env []string, signals <-chan os.Signal) (int, error) {
 	// group of its own, so that a signal reaches the test binaries too and
 	// not only the go command.
 	terminal := isTerminal(os.Stdin)
-	if !terminal {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !terminal}
+	dieWithParent(cmd.SysProcAttr, syscall.SIGTERM)
 	if err := cmd.Start(); err != nil {
 		return 127, err
 	}
