@@ -22,7 +22,7 @@ func inBoth(dir string, port int, durable bool) []string {
 		"--bind-address=127.0.0.1",
 		"--socket=" + filepath.Join(dir, "sock"),
 		"--pid-file=" + filepath.Join(dir, "pid"),
-		"--log-error=" + filepath.Join(dir, "log"),
+		"--log-error=" + filepath.Join(dir, logName),
 		"--max-connections=400",
 		"--innodb-buffer-pool-size=64M",
 		// testdb's LogMark finds deadlocks in the log.

@@ -23,6 +23,9 @@ import (
 // that is busy compiling tests.
 const startTimeout = 60 * time.Second
 
+// logName has an extension, because mysqld adds one to a name without.
+const logName = "server.log"
+
 // running is a server's process.
 type running struct {
 	vendor, version string
@@ -59,7 +62,7 @@ func (h *house) launch(ctx context.Context, name string, p *plan) error {
 	if err != nil {
 		return err
 	}
-	r := &running{vendor: name, version: p.version, dsn: p.dsn(port), log: filepath.Join(dir, "log"), end: p.end, exited: make(chan struct{})}
+	r := &running{vendor: name, version: p.version, dsn: p.dsn(port), log: filepath.Join(dir, logName), end: p.end, exited: make(chan struct{})}
 	log, err := os.OpenFile(r.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
