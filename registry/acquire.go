@@ -51,6 +51,7 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 		}
 		return nil, err
 	}
+	steppedBack := e.streak.stepBack(ctx, r, c.wait)
 	for {
 		if err := r.over(ctx, l); err != nil {
 			refused.Waited = time.Since(start)
@@ -70,9 +71,14 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 		case err == nil && out.Acquired:
 			g := newGrant(r, e, l.key, req.Lease(), asked)
 			g.ghost = ghost
+			if steppedBack {
+				e.streak.unused()
+			}
 			return g, nil
 		case err == nil:
 			outage.end()
+			e.streak.broken()
+			steppedBack = false
 			refused.ClientID, refused.Holder, refused.Remaining = out.ClientID, out.Holder, out.Remaining
 			pause = jitter(r.config.idle)
 			if out.Remaining > 0 {

@@ -27,6 +27,8 @@ type entry struct {
 	place    *list.Element
 	lastUsed time.Time
 
+	streak streak
+
 	taken   bool       // somebody has the local turn
 	waiting *list.List // of *waiter, first come first served
 

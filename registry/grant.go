@@ -232,6 +232,7 @@ func (g *grant) giveBack(ctx context.Context) error {
 		g.result = g.lose(LossGone)
 	}
 	r := g.registry
+	g.entry.streak.freed = time.Now()
 	r.mu.Lock()
 	g.entry.grant = nil
 	r.passTurn(g.entry)

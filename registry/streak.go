@@ -1,0 +1,52 @@
+package registry
+
+import (
+	"context"
+	"time"
+)
+
+// streak is how long this process has had a key to itself. A process whose
+// goroutines queue for a key takes the row again the moment it has given it
+// back, and other processes, which look once per idle pause, might never find
+// it free. So a process that has gone on for a while steps back for a little
+// longer than such a pause: whoever waits elsewhere gets its turn.
+//
+// Nobody knows whether anyone waits elsewhere. A step back that nobody used
+// makes the next one come later, so that a process alone pays next to nothing;
+// the sight of another holder brings them back to the start.
+//
+// The fields belong to the goroutine that has the local turn.
+type streak struct {
+	since time.Time     // when it began
+	freed time.Time     // when this process last gave the row back
+	limit time.Duration // how long it may go on; 0 means minStreak
+}
+
+const (
+	minStreak = time.Second
+	maxStreak = 8 * time.Second
+)
+
+// stepBack pauses if the streak has been long enough, and reports whether it
+// did. It does not where the call has no time for it.
+func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, wait time.Duration) bool {
+	idle := r.config.idle
+	now := time.Now()
+	if now.Sub(s.freed) > idle {
+		s.since = now // it was free long enough for anybody to find it
+		return false
+	}
+	pause := idle + idle/4
+	if now.Sub(s.since) < max(s.limit, minStreak) || wait >= 0 && wait < 2*pause {
+		return false
+	}
+	r.sleep(ctx, pause)
+	s.since = time.Now()
+	return true
+}
+
+// unused: nobody took the row during a step back.
+func (s *streak) unused() { s.limit = min(2*max(s.limit, minStreak), maxStreak) }
+
+// broken: another process has the row.
+func (s *streak) broken() { *s = streak{} }
