@@ -93,7 +93,7 @@ func mysqlTransient(err error) bool {
 		1053,       // shutting down
 		1205, 1213, // lock wait timeout, deadlock
 		1317, 3024, 1969, // interrupted, statement timeout
-		1047,             // Galera: node not ready
-		1412,             // table definition changed
+		1047, // Galera: node not ready
+		1412, // table definition changed
 	}, mysqlNumber(err)) || outdatedStatement(err)
 }
