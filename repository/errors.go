@@ -54,7 +54,7 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		return nil
 	}
 	e := &opError{op: op, table: r.table, err: err}
-	e.transient = transientAnywhere(err) || r.dialect.transient(err)
+	e.transient = transientAnywhere(err) || r.mayPass(err)
 	switch {
 	case strings.Contains(err.Error(), "sql: database is closed"):
 		e.hint = "the *sql.DB was closed: close the registry before it"
@@ -65,6 +65,19 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		e.hint = fmt.Sprintf("create it with schema.Apply, or run the script schema/%s.sql", r.dialect.vendor)
 	}
 	return e
+}
+
+// mayPass asks the dialect; before the server has said what it is, all of them.
+func (r *DefaultLockRepository) mayPass(err error) bool {
+	if r.dialect.transient != nil {
+		return r.dialect.transient(err)
+	}
+	for _, d := range dialects() {
+		if d.transient(err) {
+			return true
+		}
+	}
+	return false
 }
 
 // transientAnywhere recognises what looks the same on every vendor: a timeout

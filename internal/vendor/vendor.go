@@ -41,7 +41,7 @@ func Detect(ctx context.Context, db Querier) (string, error) {
 	if err != nil {
 		lite, liteErr := queryText(ctx, db, "SELECT sqlite_version()")
 		if liteErr != nil {
-			return "", fmt.Errorf("ask the server for its version: %w", errors.Join(err, liteErr))
+			return "", fmt.Errorf("ask the server for its version: %w", err)
 		}
 		return SQLite, checkSQLite(lite)
 	}
@@ -116,8 +116,12 @@ var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,30}\.)?[A-Za-z
 // CheckPrefix refuses a prefix that is not safe to put into SQL text.
 func CheckPrefix(prefix string) error {
 	if !prefixPattern.MatchString(prefix) {
+		shown := prefix
+		if len(shown) > 80 {
+			shown = shown[:80] + "..."
+		}
 		return fmt.Errorf("prefix %q: want letters, digits and underscores, at most 41, optionally after a schema name and a dot, such as %q or %q",
-			prefix, DefaultPrefix, "app."+DefaultPrefix)
+			shown, DefaultPrefix, "app."+DefaultPrefix)
 	}
 	return nil
 }
