@@ -176,7 +176,7 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 		cancel(ErrReleased)
 	}
 	if last {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.releaseLimit())
 		defer cancel()
 		return g.giveBack(ctx)
 	}
@@ -186,8 +186,13 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	return nil
 }
 
-// releaseLimit is how long an Unlock may take.
-const releaseLimit = 5 * time.Second
+// releaseLimit is how long an Unlock may take: after its TTL the lease has
+// ended by itself.
+func (g *grant) releaseLimit() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return min(g.trust.ttl, 5*time.Second)
+}
 
 // giveBack returns the lease to the database and the local turn to the queue,
 // once; a second caller gets the result of the first. The turn goes on in any

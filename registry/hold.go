@@ -75,7 +75,8 @@ func (h *Hold) Renew(ctx context.Context, opts ...LockOption) error {
 }
 
 // Unlock gives the lock back. It works under a context that has ended too: ctx
-// carries values and limits nothing; the database gets at most five seconds.
+// carries values and limits nothing; the database gets the time of the TTL to
+// answer, at most five seconds.
 //
 // It returns ErrLockLost if the lease ended before, see LostError; ErrNotHeld
 // if this hold was unlocked already, with nothing done; ErrUnavailable if the
