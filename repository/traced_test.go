@@ -12,8 +12,8 @@ import (
 )
 
 // traced opens the database through a driver that hides the real one, as
-// tracing and metrics wrappers do: other types, no optional interfaces beyond
-// the ones with contexts, and every error wrapped.
+// tracing and metrics wrappers do: other types, no optional interfaces but the
+// ones with contexts, and every error wrapped.
 func traced(t *testing.T, db *testdb.DB) repository.Pool {
 	pool := sql.OpenDB(tracedConnector{db})
 	t.Cleanup(func() { pool.Close() })
@@ -26,7 +26,10 @@ func (c tracedConnector) Driver() driver.Driver { return c.db.DB.Driver() }
 
 func (c tracedConnector) Connect(context.Context) (driver.Conn, error) {
 	conn, err := c.db.DB.Driver().Open(c.db.DSN)
-	return tracedConn{conn}, spanError(err)
+	if err != nil {
+		return nil, spanError(err)
+	}
+	return tracedConn{conn}, nil
 }
 
 func spanError(err error) error {
@@ -36,28 +39,24 @@ func spanError(err error) error {
 	return fmt.Errorf("span ended: %w", err)
 }
 
-type tracedConn struct{ conn driver.Conn }
+type tracedConn struct{ driver.Conn }
 
-func (c tracedConn) Prepare(query string) (driver.Stmt, error) {
-	stmt, err := c.conn.Prepare(query)
+func (c tracedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	if err != nil {
 		return nil, spanError(err)
 	}
 	return tracedStmt{stmt}, nil
 }
 
-func (c tracedConn) Close() error              { return spanError(c.conn.Close()) }
-func (c tracedConn) Begin() (driver.Tx, error) { return c.conn.Begin() } //nolint // the wrapper is an old one
+type tracedStmt struct{ driver.Stmt }
 
-type tracedStmt struct{ stmt driver.Stmt }
-
-func (s tracedStmt) Close() error  { return s.stmt.Close() }
-func (s tracedStmt) NumInput() int { return s.stmt.NumInput() }
-func (s tracedStmt) Exec(args []driver.Value) (driver.Result, error) {
-	result, err := s.stmt.Exec(args)
+func (s tracedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	result, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 	return result, spanError(err)
 }
-func (s tracedStmt) Query(args []driver.Value) (driver.Rows, error) {
-	rows, err := s.stmt.Query(args)
+
+func (s tracedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 	return rows, spanError(err)
 }

@@ -141,6 +141,7 @@ var holdClauses = []clause{
 			t.Errorf("Err = %v, want ErrLockLost", l.Err())
 		}
 		l.Lock()
+		time.Sleep(time.Millisecond)
 		l.Unlock()
 		if l.Err() != nil {
 			t.Errorf("Err after a good Unlock = %v", l.Err())

@@ -84,7 +84,7 @@ var lockClauses = []clause{
 	}},
 	{"SameLock", "5: the same key is the same lock, also in both spellings of one UUID", func(t *testing.T, b Backend) {
 		p := start(t, b, "a")
-		if p.Obtain("foo") != p.Obtain("foo") {
+		if first, second := p.Obtain("foo"), p.Obtain("foo"); first != second {
 			t.Error("Obtain gave two locks for one key")
 		}
 		hold := p.lock("ACBD18DB-4CC2-385C-ADEF-654FCCC4A4D8")

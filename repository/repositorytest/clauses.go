@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/intlock/intlock/repository"
 )
@@ -237,7 +238,7 @@ var clauses = []clause{
 			if out := a.try(req); !out.Acquired {
 				t.Fatalf("name %.20q: %+v", name, out)
 			}
-			if got := a.list()[0].Name; len(name) < 200 && !strings.ContainsAny(name, "\x00\xff") && got != name {
+			if got := a.list()[0].Name; len(name) < 200 && utf8.ValidString(name) && !strings.ContainsRune(name, 0) && got != name {
 				t.Errorf("name %q is listed as %q", name, got)
 			}
 			a.delete(req.Lease(), true)
