@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// failures are what went wrong and was mended.
+type failures struct {
+	all, lost int      // deliveries that were given back; those because of a lost lock
+	deaths    int      // of workers that should have lived
+	unclean   []string // workers that did not end as they should
+}
+
+const (
+	maxFailures = 5  // of one message: then the fault is not its worker's
+	maxDeaths   = 20 // of workers: then something kills them all
+)
+
+// takeBack has a message that a worker could not handle sent again.
+func (c *coordinator) takeBack(p *process, r report) error {
+	d := p.outstanding[r.ID]
+	delete(p.outstanding, r.ID)
+	c.failures.all++
+	if r.Lost != "" {
+		c.failures.lost++
+		c.screen.note("worker %d lost the lock of %s: %s; its message is sent again", p.number, d.Group, r.Lost)
+	}
+	if d.failures++; d.failures == maxFailures {
+		return fmt.Errorf("message %d of %s failed %d times, at last on worker %d: %s", d.Seq, d.Group, d.failures, p.number, r.Error)
+	}
+	c.feed.giveBack(d)
+	return nil
+}
+
+// killInside kills a worker that stalls in the middle of a group.
+func (c *coordinator) killInside(ctx context.Context, p *process, r report) {
+	if c.takeover != nil {
+		return
+	}
+	group := p.outstanding[r.ID].Group
+	c.feed.victim = ""
+	// The table tells what a waiting worker is told: who has it, for how long.
+	var left time.Duration
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if locks, err := c.repo.List(ctx); err == nil {
+		for _, l := range locks {
+			if l.Name == group {
+				left = l.Remaining
+			}
+		}
+	}
+	p.kill()
+	c.killed = time.Now()
+	c.takeover = &takeover{Group: group, Killed: p.number, PID: p.pid(), LeaseLeft: inMilliseconds(left)}
+	c.tallies[p.number-1].Killed = true
+	c.screen.note("%s", c.screen.yellow(fmt.Sprintf("worker %d killed in the middle of %s, which stays locked for %s",
+		p.number, group, c.takeover.LeaseLeft)))
+}
+
+// bury takes note of a worker's end. Unless it was asked to end, its messages
+// go to others and another worker takes its place.
+func (c *coordinator) bury(p *process, how string) error {
+	c.workers = slices.DeleteFunc(c.workers, func(w *process) bool { return w == p })
+	if p.asked {
+		if how != "" {
+			c.failures.unclean = append(c.failures.unclean, fmt.Sprintf("worker %d (pid %d) ended with %s", p.number, p.pid(), how))
+		}
+		return nil
+	}
+	if !p.ready {
+		return fmt.Errorf("worker %d ended before it was ready (%s)", p.number, how)
+	}
+	_ = p.in.Close()
+	c.tallies[p.number-1].Killed = true
+	for _, id := range slices.Sorted(maps.Keys(p.outstanding)) {
+		c.feed.giveBack(p.outstanding[id])
+	}
+	if c.failures.deaths++; c.failures.deaths > maxDeaths {
+		return errors.New("too many workers died")
+	}
+	if err := c.start(); err != nil {
+		return err
+	}
+	if how == "" {
+		how = "exit status 0"
+	}
+	c.screen.note("worker %d ended (%s): its %d messages are sent again, worker %d replaces it",
+		p.number, how, len(p.outstanding), len(c.tallies))
+	return nil
+}
