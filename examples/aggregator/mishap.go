@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,7 +32,8 @@ func (c *coordinator) takeBack(p *process, r report) error {
 		c.screen.note("worker %d lost the lock of %s: %s; its message is sent again", p.number, d.Group, r.Lost)
 	}
 	if d.failures++; d.failures == maxFailures {
-		return fmt.Errorf("message %d of %s failed %d times, at last on worker %d: %s", d.Seq, d.Group, d.failures, p.number, r.Error)
+		return fmt.Errorf("message %d of %s failed %d times, at last on worker %d: %s",
+			d.Seq, d.Group, d.failures, p.number, strings.ReplaceAll(r.Error, "\n", "; ")) // joined errors come in lines
 	}
 	c.feed.giveBack(d)
 	return nil
