@@ -16,10 +16,35 @@ type Hold struct {
 	cancels  []context.CancelCauseFunc // of its contexts; guarded by grant.mu
 }
 
-// holdKey is where a context carries the hold of one lock.
+// holdContext carries a hold: for the nested lock calls that join it, and for
+// HoldFromContext.
+type holdContext struct {
+	context.Context
+	hold *Hold
+}
+
+// holdKey asks a context for the hold of one lock, or, being zero, for the
+// innermost hold of all.
 type holdKey struct {
 	registry *JdbcLockRegistry
 	path     string
+}
+
+func (c holdContext) Value(key any) any {
+	if k, ok := key.(holdKey); ok {
+		g := c.hold.grant
+		if k == (holdKey{}) || k == (holdKey{g.registry, g.entry.lock.path}) {
+			return c.hold
+		}
+	}
+	return c.Context.Value(key)
+}
+
+// HoldFromContext returns the hold whose Context ctx is or descends from, the
+// innermost if there are several: inside ExecuteLocked, the hold of that call.
+func HoldFromContext(ctx context.Context) (*Hold, bool) {
+	h, ok := ctx.Value(holdKey{}).(*Hold)
+	return h, ok
 }
 
 // Key is the key of the lock.
@@ -31,7 +56,7 @@ func (h *Hold) Key() string { return h.grant.key }
 // for the same key with this context joins the hold instead of waiting for it.
 func (h *Hold) Context(parent context.Context) context.Context {
 	g := h.grant
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, holdKey{g.registry, g.entry.lock.path}, h))
+	ctx, cancel := context.WithCancelCause(holdContext{parent, h})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

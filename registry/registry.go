@@ -23,6 +23,8 @@ type JdbcLockRegistry struct {
 
 	closing    chan struct{} // closed by Close: ends every wait
 	background tasks         // statements and clean-ups
+	open       context.Context
+	shut       context.CancelFunc // ends open, when Close returns: the life of clean-ups
 
 	mu     sync.Mutex // guards the fields below and everything in cache; taken before grant.mu
 	cache  cache
@@ -49,7 +51,9 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &JdbcLockRegistry{repo: repo, config: c, cache: newCache(c.capacity), closing: make(chan struct{})}, nil
+	r := &JdbcLockRegistry{repo: repo, config: c, cache: newCache(c.capacity), closing: make(chan struct{})}
+	r.open, r.shut = context.WithCancel(context.Background())
+	return r, nil
 }
 
 // Obtain returns the lock for key. It does no I/O and never waits: Obtain is
@@ -71,19 +75,32 @@ func (r *JdbcLockRegistry) Obtain(key string) *JdbcLock {
 }
 
 // ExecuteLocked runs f while holding the lock for key, and gives the lock back
-// when f returns, panics or exits. f's context ends when the lease is lost
-// (context.Cause tells, see ErrLockLost) or ctx does; a nested ExecuteLocked
-// or LockContext for the same key with that context joins this hold.
+// when f returns, panics or exits. f's context ends when the lease is lost,
+// when the registry is closed, or with ctx; context.Cause tells which.
+// HoldFromContext gives f the hold. A nested ExecuteLocked or LockContext for
+// the same key with that context joins it.
 //
-// The error joins what f returned and what Unlock returned; without the lock
-// f does not run, and the error is LockContext's.
+// The error joins what f returned, what ended f's context if that was Close,
+// and what Unlock returned. Without the lock f does not run, and the error is
+// LockContext's.
 func (r *JdbcLockRegistry) ExecuteLocked(ctx context.Context, key string, f func(context.Context) error, opts ...LockOption) (err error) {
 	hold, err := r.Obtain(key).LockContext(ctx, opts...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, hold.Unlock(ctx)) }()
-	return f(hold.Context(ctx))
+	held := hold.Context(ctx)
+	defer func() {
+		unlock := hold.Unlock(ctx)
+		if lost, ok := err.(*LostError); ok && errors.Is(unlock, ErrLockLost) && lost.Key == key {
+			err = nil // f returned its context's cause: Unlock knows more of the same
+		}
+		err = errors.Join(err, unlock)
+	}()
+	err = f(held)
+	if cause := context.Cause(held); err != nil && errors.Is(cause, ErrClosed) && !errors.Is(err, ErrClosed) {
+		err = errors.Join(err, cause) // f says "canceled", as database/sql does
+	}
+	return err
 }
 
 // RenewLock makes the lease on key, held by whichever goroutine of this
@@ -170,6 +187,7 @@ func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 
+	defer r.shut()
 	ctx, cancel := context.WithTimeout(ctx, closeLimit)
 	defer cancel()
 	for _, g := range held {

@@ -84,19 +84,25 @@ func ask(r *JdbcLockRegistry, ctx context.Context, f func(context.Context) (bool
 // cleanUp deletes in the background what a request with an unknown outcome may
 // have left, or may still leave when it arrives late: by owner and attempt, so
 // that no other lease is touched, until it finds the row or its TTL has passed.
+// When the registry closes, the first answer is the last, and with Close it ends.
 func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration) {
 	r.background.run(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), ttl)
+		ctx, cancel := context.WithTimeout(r.open, ttl)
 		defer cancel()
 		var pause backoff
 		for {
 			limited, stop := context.WithTimeout(ctx, statementLimit(ttl))
 			deleted, err := ask(r, limited, func(ctx context.Context) (bool, error) { return r.repo.Delete(ctx, lease) })
 			stop()
-			if deleted || err != nil && !errors.Is(err, repository.ErrTransient) || r.isClosing() {
+			answered := err == nil || !errors.Is(err, repository.ErrTransient)
+			if deleted || answered && (err != nil || r.isClosing()) {
 				return
 			}
-			r.sleep(ctx, pause.next())
+			if r.isClosing() { // which would end r.sleep at once
+				pause.sleep(ctx)
+			} else {
+				r.sleep(ctx, pause.next())
+			}
 			if ctx.Err() != nil {
 				return
 			}

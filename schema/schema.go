@@ -17,6 +17,9 @@ type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+// DefaultPrefix is Spring's, and what repository.New uses: the table is INT_LOCK.
+const DefaultPrefix = vendor.DefaultPrefix
+
 // Apply creates the lock table if there is none. It is idempotent, and
 // harmless when several processes do it at the same time.
 //

@@ -51,15 +51,16 @@ var closeClauses = []clause{
 				if cause := context.Cause(ctx); !errors.Is(cause, registry.ErrClosed) || errors.Is(cause, registry.ErrLockLost) {
 					t.Errorf("cause = %v, want ErrClosed", cause)
 				}
-				return nil
+				return ctx.Err()
 			})
 		})
 		ends(t, "the task", started)
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if err := ends(t, "the task", done); err != nil {
-			t.Errorf("a holder that stopped in time: %v", err)
+		err := ends(t, "the task", done)
+		if !errors.Is(err, registry.ErrClosed) || !errors.Is(err, context.Canceled) || errors.Is(err, registry.ErrLockLost) {
+			t.Errorf("a task that was stopped in time: %v, want its own error and ErrClosed", err)
 		}
 		p.noRows(0)
 	}},

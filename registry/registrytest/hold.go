@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -340,6 +341,42 @@ var holdClauses = []clause{
 		}, registry.WithTTL(100*time.Millisecond))
 		if !errors.Is(err, boom) || !errors.Is(err, registry.ErrLockLost) {
 			t.Errorf("err = %v, want boom and ErrLockLost", err)
+		}
+	}},
+	{"ExecuteLockedSaysLostOnce", "a task that returns its context's cause does not report the loss twice", func(t *testing.T, b Backend) {
+		p := start(t, b, "a")
+		err := p.ExecuteLocked(context.Background(), "foo", func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, registry.WithTTL(100*time.Millisecond))
+		var lost *registry.LostError
+		if !errors.As(err, &lost) || !lost.Untaken || strings.Contains(err.Error(), "\n") {
+			t.Errorf("err = %v, want what Unlock found out", err)
+		}
+	}},
+	{"HoldFromContext", "a context gives back the innermost hold it was made from", func(t *testing.T, b Backend) {
+		p := start(t, b, "a")
+		if h, ok := registry.HoldFromContext(context.Background()); ok {
+			t.Errorf("a plain context has hold %v", h.Key())
+		}
+		err := p.ExecuteLocked(context.Background(), "foo", func(foo context.Context) error {
+			outer, ok := registry.HoldFromContext(foo)
+			if !ok || outer.Key() != "foo" || !outer.Held() {
+				t.Errorf("inside foo: %v, %v", outer, ok)
+			}
+			return p.ExecuteLocked(context.WithValue(foo, contextKey{}, 1), "bar", func(bar context.Context) error {
+				if inner, ok := registry.HoldFromContext(bar); !ok || inner.Key() != "bar" {
+					t.Errorf("inside bar: %v, %v", inner, ok)
+				}
+				nested, err := p.Obtain("foo").TryLockContext(bar) // joins, from two levels below
+				if err != nil {
+					return err
+				}
+				return nested.Unlock(bar)
+			})
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}},
 	{"ExecuteLockedPanics", "a task that panics or exits gives the lock back", func(t *testing.T, b Backend) {
