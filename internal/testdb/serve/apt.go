@@ -26,7 +26,7 @@ func (h *house) aptInstall(ctx context.Context, names []string) error {
 	var list []string
 	for _, name := range names {
 		if find(ctx, name, h.cache) == nil {
-			list = append(list, packages[name])
+			list = append(list, packages[name]...)
 		}
 	}
 	if len(list) == 0 {

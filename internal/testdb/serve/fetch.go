@@ -21,11 +21,12 @@ type fetcher struct {
 	started bool // they run when fetch returns, and need no launch
 }
 
-// packages are Debian's. mariadb-server-core is the server without the
-// service that mariadb-server would set up.
-var packages = map[string]string{
-	vendor.Postgres: "postgresql",
-	vendor.MariaDB:  "mariadb-server-core",
+// packages are Debian's. The core packages are MariaDB without the service
+// that mariadb-server would set up; the client's has a program that the
+// server's initialisation calls.
+var packages = map[string][]string{
+	vendor.Postgres: {"postgresql"},
+	vendor.MariaDB:  {"mariadb-server-core", "mariadb-client-core"},
 }
 
 // fetchers decides where each missing server comes from.
@@ -38,7 +39,7 @@ func (h *house) fetchers(ctx context.Context, missing []string) ([]fetcher, erro
 			elsewhere = append(elsewhere, name)
 		case name == vendor.MySQL && debian && debianMirror(ctx) != "":
 			unpack = append(unpack, name)
-		case packages[name] != "" && debian && os.Geteuid() == 0:
+		case packages[name] != nil && debian && os.Geteuid() == 0:
 			install = append(install, name)
 		default:
 			elsewhere = append(elsewhere, name)
@@ -75,9 +76,7 @@ func cannot(names []string, dockerErr error) error {
 	if has("apt-get") && os.Geteuid() != 0 {
 		var list []string
 		for _, name := range names {
-			if packages[name] != "" {
-				list = append(list, packages[name])
-			}
+			list = append(list, packages[name]...)
 		}
 		if len(list) > 0 {
 			fmt.Fprintf(&text, "\n  sudo apt-get install -y %s", strings.Join(list, " "))

@@ -36,7 +36,7 @@ func inBoth(dir string, port int, durable bool) []string {
 
 func findMariaDB(ctx context.Context) *plan {
 	server, install := program("mariadbd"), program("mariadb-install-db")
-	if server == "" || install == "" {
+	if server == "" || install == "" || program("my_print_defaults") == "" { // install calls it
 		return nil
 	}
 	return &plan{

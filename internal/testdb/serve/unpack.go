@@ -31,15 +31,19 @@ func unpacked(cache string) string {
 	return tree
 }
 
-var debianURI = regexp.MustCompile(`(?m)^\S*/debian/$`)
+var debianURI = regexp.MustCompile(`(?m)^'(\S+/debian/)dists/`)
 
-// debianMirror is the one this machine's apt already uses.
+// debianMirror is the one this machine's apt already uses. A fresh container
+// has no package lists yet, so it is read from what an update would fetch.
 func debianMirror(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	out, err := exec.CommandContext(ctx, "apt-get", "--print-uris", "update").Output()
 	if err != nil {
 		return ""
 	}
-	return debianURI.FindString(string(out))
+	if part := debianURI.FindSubmatch(out); part != nil {
+		return string(part[1])
+	}
+	return ""
 }
 
 // unpackMySQL brings MySQL into the cache, whole or not at all.
