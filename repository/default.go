@@ -151,7 +151,7 @@ func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outco
 		return Outcome{}, err
 	}
 	v := r.values(req.Lease())
-	v["ttl"], v["holder"], v["lock_name"] = roundUp(req.TTL), r.config.holder, cleanName(req.Name)
+	v["ttl"], v["holder"], v["lock_name"] = roundUp(req.TTL), r.config.holderText(), cleanName(req.Name)
 	if r.config.insertQuery != "" || r.config.updateQuery != "" {
 		return r.acquireInTwo(ctx, v)
 	}
@@ -191,7 +191,7 @@ func (r *DefaultLockRepository) Renew(ctx context.Context, lease Lease, ttl time
 		return false, err
 	}
 	v := r.values(lease)
-	v["ttl"], v["holder"], v["lock_name"] = roundUp(ttl), r.config.holder, ""
+	v["ttl"], v["holder"], v["lock_name"] = roundUp(ttl), r.config.holderText(), ""
 	result, _, err := r.renew.exec(ctx, r.db, v)
 	if err != nil {
 		return false, r.fail(r.renew, err)
@@ -260,9 +260,10 @@ func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 	}
 	infos := make([]LockInfo, len(rows))
 	for i, row := range rows {
+		clientID := strings.TrimRight(row.ClientID, " ")
 		infos[i] = LockInfo{
 			Key: strings.TrimRight(row.Key, " "), Name: row.Name,
-			ClientID: strings.TrimRight(row.ClientID, " "), Holder: row.Holder,
+			ClientID: clientID, Holder: holderOf(row.Holder, clientID),
 			Remaining: time.Duration(row.Remaining) * time.Microsecond,
 		}
 	}
@@ -288,6 +289,7 @@ func (o Outcome) held(leftMicros int64) Outcome {
 		return Outcome{Acquired: true}
 	}
 	o.ClientID = strings.TrimRight(o.ClientID, " ")
+	o.Holder = holderOf(o.Holder, o.ClientID)
 	o.Remaining = max(0, time.Duration(leftMicros)*time.Microsecond)
 	return o
 }

@@ -60,6 +60,8 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		e.hint = "the *sql.DB was closed: close the registry before it"
 	case readOnly(err):
 		e.hint = "the database is read-only: connect to the primary, or open the file for writing"
+	case sqlState(err) == "42P05" || sqlState(err) == "26000":
+		e.hint = "if a pooler in transaction mode is in between, connect directly, or use pgbouncer 1.21 or newer with max_prepared_statements"
 	case missingTable(err):
 		e.kind = ErrTable
 		e.hint = fmt.Sprintf("create it with schema.Apply, or run the script schema/%s.sql", r.dialect.vendor)

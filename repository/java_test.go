@@ -110,8 +110,8 @@ func javaRows(t *testing.T, db *testdb.DB, spring6 bool) {
 	if !javaAcquire("go", "java") {
 		t.Error("Java did not get our expired lock")
 	}
-	if out := try(req); out.Acquired {
-		t.Error("our old attempt took Java's lock")
+	if out := try(req); out.Acquired || out.Holder != "" {
+		t.Errorf("our old attempt and Java's lock: %+v, want held, and not by us", out)
 	}
 	if ok, err := repo.Renew(t.Context(), req.Lease(), time.Minute); err != nil || ok {
 		t.Errorf("renew = %v, %v, want lost", ok, err)
@@ -120,7 +120,7 @@ func javaRows(t *testing.T, db *testdb.DB, spring6 bool) {
 		t.Errorf("delete = %v, %v, want lost", ok, err)
 	}
 	list, err := repo.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].ClientID != "java" {
+	if err != nil || len(list) != 1 || list[0].ClientID != "java" || list[0].Holder != "" {
 		t.Errorf("List = %+v, %v", list, err)
 	}
 

@@ -54,11 +54,12 @@ func WithRegion(region string) Option { return func(c *config) { c.region = regi
 // WithClientID sets the CLIENT_ID written into the rows: 1 to 36 printable
 // ASCII characters. It is a name, not a key: two repositories with the same id
 // still exclude each other, and a restarted process does not inherit the locks
-// of its former life. Default: a random UUID.
+// of its former life. A Spring service takes every row that carries its id, so
+// it must not share one with anybody. Default: a random UUID.
 func WithClientID(id string) Option { return func(c *config) { c.clientID = id } }
 
 // WithHolder sets the human-readable holder shown to whoever is refused and to
-// operators, at most 255 bytes. Every user of the table can read it.
+// operators, at most 200 bytes. Every user of the table can read it.
 // Default: host name and process id, as in "web-3/4711".
 func WithHolder(holder string) Option { return func(c *config) { c.holder = holder } }
 
@@ -116,8 +117,8 @@ func (c *config) validate() error {
 	if err := checkIdentifier("client id", c.clientID); err != nil {
 		return err
 	}
-	if len(c.holder) > maxText || !utf8.ValidString(c.holder) || strings.ContainsRune(c.holder, 0) {
-		return invalid("holder %s: want at most %d bytes of UTF-8 without NUL", quote(c.holder), maxText)
+	if len(c.holder) > maxHolder || !utf8.ValidString(c.holder) || strings.ContainsRune(c.holder, 0) {
+		return invalid("holder %s: want at most %d bytes of UTF-8 without NUL", quote(c.holder), maxHolder)
 	}
 	if c.spring6 != 0 {
 		if err := checkTTL(c.spring6); err != nil {
@@ -130,8 +131,26 @@ func (c *config) validate() error {
 	return nil
 }
 
-// maxText is the size of the HOLDER and LOCK_NAME columns.
-const maxText = 255
+// maxText is the size of the HOLDER and LOCK_NAME columns; HOLDER has the
+// client id in it too.
+const (
+	maxText   = 255
+	maxHolder = 200
+)
+
+// holderText is what HOLDER says: who holds the lock, and which CLIENT_ID that
+// is true for. A Spring service that takes an expired row over writes its own
+// CLIENT_ID and leaves our columns as they are.
+func (c *config) holderText() string { return c.holder + " [" + c.clientID + "]" }
+
+// holderOf is the readable holder of a row, empty if HOLDER speaks of a client
+// that is not the row's any more.
+func holderOf(text, clientID string) string {
+	if holder, ok := strings.CutSuffix(text, " ["+clientID+"]"); ok {
+		return holder
+	}
+	return ""
+}
 
 // checkIdentifier guards what goes into a CHAR(36) column. Blanks at the ends
 // are refused because CHAR ignores or strips them, other bytes because a
@@ -170,7 +189,7 @@ func defaultHolder() string {
 	if err != nil {
 		host = "unknown-host"
 	}
-	return cleanName(fmt.Sprintf("%s/%d", host, os.Getpid()))
+	return strings.ToValidUTF8(fmt.Sprintf("%.180s/%d", host, os.Getpid()), "")
 }
 
 // quote shortens a bad value for an error text.

@@ -60,6 +60,9 @@ FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SEL
 		timeTypes:  []string{"TIMESTAMP"},
 		transient: func(err error) bool {
 			state := sqlState(err)
+			if state == "08P01" { // the two sides do not understand each other
+				return false
+			}
 			return len(state) == 5 && (state[:2] == "08" || state[:2] == "40" || state[:2] == "53" || state[:2] == "57" ||
 				state == "55P03" || outdatedStatement(err))
 		},

@@ -120,9 +120,9 @@ type Outcome struct {
 // LockInfo is one row of the table.
 type LockInfo struct {
 	Key      string // LOCK_KEY
-	Name     string // the readable name, empty for rows of a Java service
+	Name     string // the readable name, empty if a Java service made the row
 	ClientID string
-	Holder   string // human-readable holder, empty for rows of a Java service
+	Holder   string // human-readable holder, empty if it is a Java service
 	// Remaining is what is left of the lease, negative once it has expired.
 	Remaining time.Duration
 }

@@ -120,7 +120,43 @@ var cacheClauses = []clause{
 		p.unlock(hold, nil)
 		p.unlock(two, nil)
 	}},
-	{"ForgottenLockWorks", "26, 27: a lock that was forgotten is as good as a fresh one; both share one queue", func(t *testing.T, b Backend) {
+	{"Shrink", "27: shrinking forgets unused locks; they work again as soon as there is room", func(t *testing.T, b Backend) {
+		p := start(t, b, "a", registry.WithCacheCapacity(2))
+		one := p.lock("1")
+		two := p.Obtain("2")
+		if err := p.SetCacheCapacity(1); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.CacheSize(); n != 1 {
+			t.Errorf("%d locks are remembered, want the held one", n)
+		}
+		if _, err := two.TryLockContext(context.Background()); !errors.Is(err, registry.ErrCapacity) {
+			t.Errorf("err = %v, want ErrCapacity", err)
+		}
+		p.unlock(one, nil)
+		two.Lock()
+		two.Unlock()
+	}},
+	{"HeldBeyondCapacity", "28: held locks beyond a shrunken capacity stay the same locks, and can be nested", func(t *testing.T, b Backend) {
+		p := start(t, b, "a", registry.WithCacheCapacity(2))
+		locks := map[string]*registry.JdbcLock{"1": p.Obtain("1"), "2": p.Obtain("2")}
+		one, two := p.lock("1"), p.lock("2")
+		if err := p.SetCacheCapacity(1); err != nil {
+			t.Fatal(err)
+		}
+		p.remembered(locks, "1", "2")
+		nested, err := p.Obtain("1").LockContext(one.Context(context.Background()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.unlock(nested, nil)
+		p.unlock(one, nil)
+		p.unlock(two, nil)
+		if n := p.CacheSize(); n != 1 {
+			t.Errorf("%d locks are remembered, want 1", n)
+		}
+	}},
+	{"ForgottenLockWorks", "26: a lock that was forgotten is as good as a fresh one; both share one queue", func(t *testing.T, b Backend) {
 		p := start(t, b, "a", registry.WithCacheCapacity(1))
 		old := p.Obtain("1")
 		p.Obtain("2")

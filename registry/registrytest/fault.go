@@ -119,7 +119,7 @@ var faultClauses = []clause{
 		p.repo.Set(nil)
 		p.use("foo")
 	}},
-	{"UnknownAcquire", "73: an acquire whose answer was lost is taken back: nothing stays locked", func(t *testing.T, b Backend) {
+	{"UnknownAcquire", "an acquire whose answer was lost is taken back: nothing stays locked", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
 		p.repo.Set(func(_ context.Context, op string, do func() error) error {
 			if op == "acquire" {

@@ -208,7 +208,7 @@ var holdClauses = []clause{
 		}
 		p.unlock(hold, registry.ErrLockLost)
 	}},
-	{"Nested", "5, 6: a context made from a hold re-enters the lock; only the last unlock gives it back", func(t *testing.T, b Backend) {
+	{"Nested", "5, 6, 30: a context made from a hold re-enters the lock; only the last unlock gives it back", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
 		err := p.ExecuteLocked(context.Background(), "foo", func(ctx context.Context) error {
 			inner, err := p.Obtain("foo").LockContext(ctx)
@@ -230,6 +230,7 @@ var holdClauses = []clause{
 			t.Fatal(err)
 		}
 		q.unlock(q.lock("foo"), nil)
+		p.unlock(p.lock("foo"), nil)
 		p.noRows(0)
 	}},
 	{"NestedOutlives", "a nested hold keeps the lease when the outer one goes first", func(t *testing.T, b Backend) {
@@ -290,6 +291,14 @@ var holdClauses = []clause{
 		}
 		p.unlock(hold, registry.ErrLockLost)
 		q.unlock(next, nil)
+
+		hold = p.lock("bar", registry.WithTTL(100*time.Millisecond))
+		ctx = hold.Context(context.Background())
+		time.Sleep(150 * time.Millisecond) // and nobody takes it
+		if _, err := p.Obtain("bar").TryLockContext(ctx); !errors.Is(err, registry.ErrLockLost) {
+			t.Errorf("nested lock = %v, want ErrLockLost", err)
+		}
+		p.unlock(hold, registry.ErrLockLost)
 	}},
 	{"ExecuteLocked", "70: two tasks under one lock never meet, and the error of each comes back", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")

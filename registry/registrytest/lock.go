@@ -209,7 +209,7 @@ var lockClauses = []clause{
 		time.Sleep(150 * time.Millisecond)
 		q.refused("foo")
 		p.unlock(hold, nil)
-		hold, err := p.tryLock("foo", registry.WithTTL(5*time.Second))
+		hold, err := p.Obtain("foo").TryLockFor(context.Background(), 10*time.Second, registry.WithTTL(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 var errStop = errors.New("stop")
 
 var waitClauses = []clause{
-	{"TryIsOneAttempt", "74: a try makes one attempt; while this process holds the lock it makes none", func(t *testing.T, b Backend) {
+	{"TryIsOneAttempt", "a try makes one attempt; while this process holds the lock it makes none", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
 		hold := p.lock("foo")
 		var asked atomic.Int64
