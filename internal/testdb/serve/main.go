@@ -69,6 +69,7 @@ func run(only string, durable, docker bool, command []string) (code int, err err
 	// never ends this process before it has cleaned up.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	go watchParent(os.Getppid(), signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stopWatching := make(chan struct{})
@@ -109,6 +110,15 @@ func run(only string, durable, docker bool, command []string) (code int, err err
 		return 0, nil
 	}
 	return runCommand(command, env, signals)
+}
+
+// watchParent stands in for the signal that go run does not pass on: when it
+// is terminated, we would go on without anybody to tell us to stop.
+func watchParent(parent int, signals chan<- os.Signal) {
+	for os.Getppid() == parent {
+		time.Sleep(300 * time.Millisecond)
+	}
+	signals <- syscall.SIGTERM
 }
 
 // choose decides which vendors to start, and what the command is told about
