@@ -146,8 +146,11 @@ func (s setting) run(t *testing.T, db *testdb.DB) {
 	})
 	for _, line := range mark.NewErrors(t) {
 		// Under SERIALIZABLE the loser of a race is told so by an error, and
-		// the server logs it: that is the price of the setting, not a fault.
-		if s.name != "serializable" && s.name != "repeatable read" {
+		// InnoDB deadlocks when an UPDATE that found nothing is followed by an
+		// INSERT, as in custom queries: the price of the setting, not a fault.
+		// No caller of the suite has seen more of it than ErrTransient.
+		innodb := db.Vendor == vendor.MySQL || db.Vendor == vendor.MariaDB
+		if s.name != "serializable" && s.name != "repeatable read" && !(s.blind && innodb) {
 			t.Errorf("the server's log has: %s", line)
 		}
 	}

@@ -85,7 +85,9 @@ func WithSpring6Layout(timeToLive time.Duration) Option {
 
 // WithInsertQuery replaces the INSERT that takes a free key; Spring's name is
 // setInsertQuery. With a custom insert or update query, Acquire takes Spring's
-// path of two statements: the update, and if it changed no row the insert.
+// path of two statements: the update, and if it changed no row the insert. On
+// MySQL and MariaDB the two may deadlock with those of other clients, which
+// costs a retry (ErrTransient); the built-in statement does not.
 //
 // The text uses named parameters: :lock_key, :region, :client_id, :attempt and
 // :ttl (an integer, microseconds) must occur; :holder and :lock_name may.

@@ -280,8 +280,10 @@ func TestLockedRow(t *testing.T) {
 			if out, err := r.Acquire(t.Context(), req); err != nil || !out.Acquired && out.ClientID != "" && out.ClientID != r.ClientID() {
 				t.Errorf("Acquire after the row came free = %+v, %v", out, err)
 			}
-			if n := db.Stats().InUse; n != 0 {
-				t.Errorf("%d connections are in use", n)
+			for start := time.Now(); db.Stats().InUse != 0; time.Sleep(time.Millisecond) {
+				if time.Since(start) > 5*time.Second {
+					t.Fatalf("%d connections are in use", db.Stats().InUse)
+				}
 			}
 		})
 	}
