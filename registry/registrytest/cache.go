@@ -134,8 +134,11 @@ var cacheClauses = []clause{
 			t.Errorf("err = %v, want ErrCapacity", err)
 		}
 		p.unlock(one, nil)
-		two.Lock()
-		two.Unlock()
+		hold, err := two.LockContext(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.unlock(hold, nil)
 	}},
 	{"HeldBeyondCapacity", "28: held locks beyond a shrunken capacity stay the same locks, and can be nested", func(t *testing.T, b Backend) {
 		p := start(t, b, "a", registry.WithCacheCapacity(2))
