@@ -9,8 +9,11 @@ import (
 	"github.com/intlock/intlock/repository"
 )
 
-// lock acquires l: the local turn first, then the row.
+// lock acquires l: the local turn first, then the row. Close waits for it, so
+// that no grant slips past.
 func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold, error) {
+	r.background.begin()
+	defer r.background.done()
 	start := time.Now()
 	e, err := r.enter(ctx, l, c.wait)
 	if err != nil {
@@ -21,11 +24,11 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 		r.leave(e)
 		return nil, err
 	}
+	hold := g.members[0]
 	r.mu.Lock()
 	e.grant = g
 	closed := r.closed
 	r.mu.Unlock()
-	hold := g.members[0]
 	if closed {
 		hold.Unlock(ctx)
 		return nil, closedError(l.key)
@@ -41,63 +44,74 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 // one finds the row to be its own.
 func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c call, start time.Time) (*grant, error) {
 	req := repository.Request{Key: l.path, Attempt: repository.NewAttempt(), TTL: c.ttl, Name: l.key}
+	a := &attempt{registry: r, lease: req.Lease(), ttl: c.ttl}
 	refused := &NotAcquiredError{Key: l.key}
-	outage := outage{limit: r.config.outageLimit, log: r.config.logger}
-	ghost := false // some request of this attempt may have taken the row, or may yet
 	fail := func(err error) (*grant, error) {
-		if ghost {
-			r.cleanUp(req.Lease(), c.ttl)
-		}
+		a.end(false)
 		return nil, err
+	}
+	var silence error // the database's last error, nil once it has answered
+	// giveUp ends a wait: because of cause, or of time if that is nil.
+	giveUp := func(cause error) (*grant, error) {
+		if silence != nil && refused.held == "" { // nothing says that anybody holds it
+			silence = unavailable("acquire", l.key, silence)
+			if cause == nil {
+				return fail(silence)
+			}
+			refused.held = "the database does not answer"
+		}
+		refused.Waited, refused.Cause = time.Since(start), errors.Join(cause, silence)
+		return fail(refused)
 	}
 	steppedBack := e.streak.stepBack(ctx, r, c.wait)
 	for {
-		if err := r.over(ctx, l); err != nil {
-			refused.Waited = time.Since(start)
-			refused.Cause = errors.Join(err, outage.last)
-			return fail(refused)
+		if r.isClosing() {
+			return fail(closedError(l.key))
+		}
+		if ctx.Err() != nil {
+			return giveUp(contextCause(ctx))
 		}
 		asked := trust{time.Now(), c.ttl}
-		out, err := r.request(ctx, req)
+		out, err := a.request(ctx, req, c.requestLimit(start))
 		if err == nil && out.Acquired && asked.remaining() <= 0 {
 			// A lease that may have ended before its grant was read is none.
-			ghost, err = true, fmt.Errorf("%w: the answer took %v, the TTL is %v", repository.ErrTransient, elapsed(asked.sent), c.ttl)
+			err = fmt.Errorf("%w: the answer took %v, the TTL is %v", repository.ErrTransient, elapsed(asked.sent), c.ttl)
 		}
+		a.ghost = a.ghost || unknown(err)
 		var pause time.Duration
 		switch {
 		case errors.Is(err, errAbandoned):
-			continue // request cleans up; over says why
+			continue // it is cleaned up after; the top of the loop says why
 		case err == nil && out.Acquired:
-			g := newGrant(r, e, l.key, req.Lease(), asked)
-			g.ghost = ghost
+			e.outage.end()
 			if steppedBack {
-				e.streak.unused()
+				e.streak.unused(r)
 			}
-			return g, nil
+			return newGrant(r, e, l.key, a, asked), nil
 		case err == nil:
-			outage.end()
+			silence = nil
+			e.outage.end()
 			e.streak.broken()
 			steppedBack = false
-			refused.ClientID, refused.Holder, refused.Remaining = out.ClientID, out.Holder, out.Remaining
+			refused.heldBy(out)
 			pause = jitter(r.config.idle)
 			if out.Remaining > 0 {
 				// Just after the end; an expired row is nobody's.
 				pause = min(pause, out.Remaining+time.Millisecond)
 			}
 		case errors.Is(err, repository.ErrTransient):
-			ghost = true
-			if c.wait == 0 || !outage.patience(l.key, err) {
+			silence = err
+			if !e.outage.patience(l.key, err, r.config.outageLimit, r.config.logger) || c.wait == 0 {
 				return fail(unavailable("acquire", l.key, err))
 			}
-			pause = outage.backoff.next()
+			pause = e.outage.backoff.next()
 		default:
 			return fail(fmt.Errorf("registry: acquire lock %s: %w", quote(l.key), err))
 		}
 		if c.wait >= 0 {
 			left := c.wait - time.Since(start)
 			if left <= 0 {
-				refused.Waited, refused.Cause = time.Since(start), outage.last
-				return fail(refused)
+				return giveUp(nil)
 			}
 			pause = min(pause, left) // the last attempt comes when time is up
 		}
@@ -105,24 +119,12 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 	}
 }
 
-// over says why a wait has to end.
-func (r *JdbcLockRegistry) over(ctx context.Context, l *JdbcLock) error {
-	if r.isClosing() {
-		return closedError(l.key)
+// requestLimit bounds one request: by the lease it asks for, and by the time
+// that a call with a bounded wait has, though never to less than a second.
+func (c call) requestLimit(start time.Time) time.Duration {
+	limit := statementLimit(c.ttl)
+	if c.wait >= 0 {
+		limit = min(limit, max(time.Second, c.wait-time.Since(start)))
 	}
-	if ctx.Err() != nil {
-		return contextCause(ctx)
-	}
-	return nil
-}
-
-// sleep pauses for d, or until the wait has to end.
-func (r *JdbcLockRegistry) sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-r.closing:
-	}
+	return limit
 }

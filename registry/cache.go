@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/intlock/intlock/repository"
 )
 
 // cache holds what a process knows about its locks, at most one entry per row
@@ -27,7 +29,8 @@ type entry struct {
 	place    *list.Element
 	lastUsed time.Time
 
-	streak streak
+	streak streak // these two belong to whoever has the local turn
+	outage outage
 
 	taken   bool       // somebody has the local turn
 	waiting *list.List // of *waiter, first come first served
@@ -140,7 +143,6 @@ func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, wait time.Dur
 		cause = contextCause(ctx)
 	case <-timeUp:
 	case <-r.closing:
-		cause = closedError(l.key)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,14 +152,18 @@ func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, wait time.Dur
 	default:
 		e.waiting.Remove(place)
 	}
-	return nil, r.refuse(e, l.key, time.Since(start), cause)
+	err := r.refuse(e, l.key, time.Since(start), cause)
+	if cause == nil && r.closed {
+		return nil, closedError(l.key)
+	}
+	return nil, err
 }
 
 // refuse ends a visit of e that did not get its turn.
 func (r *JdbcLockRegistry) refuse(e *entry, key string, waited time.Duration, cause error) error {
-	err := &NotAcquiredError{Key: key, Waited: waited, Holder: "this process", Cause: cause}
+	err := &NotAcquiredError{Key: key, Waited: waited, Cause: cause, held: "others of this process wait for it"}
 	if e.grant != nil {
-		err.ClientID, err.Remaining = r.repo.ClientID(), max(0, e.grant.remaining())
+		err.heldBy(repository.Outcome{ClientID: r.repo.ClientID(), Holder: "this process", Remaining: max(0, e.grant.remaining())})
 	}
 	r.unuse(e)
 	return err

@@ -43,5 +43,6 @@
 // Calls that wait try on, with pauses that grow, for WithOutageLimit's time,
 // then fail with ErrUnavailable; tries fail at once. A request whose outcome
 // is unknown may have taken the lock all the same, so the registry deletes in
-// the background what it left. Nothing stays locked longer than its TTL.
+// the background what it left. For other processes nothing stays locked longer
+// than its TTL; in its own process a lock is taken until its Unlock.
 package registry

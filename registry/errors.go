@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/intlock/intlock/repository"
 )
 
 var (
@@ -52,15 +54,32 @@ type NotAcquiredError struct {
 	Key string
 	// Waited is how long the call waited.
 	Waited time.Duration
-	// ClientID and Holder describe the holder at the last look. They are empty
-	// if it is not known: on MySQL, which cannot tell in the same round trip,
-	// or when another goroutine of this registry has the lock.
+	// ClientID and Holder describe the holder at the last look. Holder is "this
+	// process" if another goroutine of this registry has the lock. Both are
+	// empty if it is not known: on MySQL, which cannot tell in the same round
+	// trip, or while others of this process are first in the queue.
 	ClientID, Holder string
 	// Remaining is what was left of the holder's lease then; 0 if unknown.
 	Remaining time.Duration
 	// Cause is what ended the wait early: the context's error and cause, and
-	// the database's last error if it did not answer. Nil if time was up.
+	// ErrUnavailable with the database's error if it did not answer. Nil if
+	// time was up.
 	Cause error
+
+	held string // what keeps the lock from us, for the text
+}
+
+// heldBy takes note of what a refused request learned.
+func (e *NotAcquiredError) heldBy(out repository.Outcome) {
+	e.ClientID, e.Holder, e.Remaining = out.ClientID, out.Holder, out.Remaining
+	switch {
+	case e.Holder != "":
+		e.held = "held by " + e.Holder
+	case e.ClientID != "":
+		e.held = "held by client " + e.ClientID
+	default:
+		e.held = "held by another"
+	}
 }
 
 func (e *NotAcquiredError) Error() string {
@@ -68,13 +87,8 @@ func (e *NotAcquiredError) Error() string {
 	if e.Waited > 0 {
 		text += fmt.Sprintf(" after %v", e.Waited.Round(time.Millisecond))
 	}
-	switch {
-	case e.Holder != "":
-		text += ": held by " + e.Holder
-	case e.ClientID != "":
-		text += ": held by client " + e.ClientID
-	default:
-		text += ": held by another"
+	if e.held != "" {
+		text += ": " + e.held
 	}
 	if e.Remaining > 0 {
 		text += fmt.Sprintf(" for up to %v more", e.Remaining.Round(time.Millisecond))

@@ -141,9 +141,8 @@ func ExampleJdbcLockRegistry_ExecuteLocked() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := registry.New(repo, registry.WithOnLost(func(err *registry.LostError) {
-		fmt.Println("lost:", err.Key)
-	}))
+	told := make(chan *registry.LostError, 1)
+	locks, err := registry.New(repo, registry.WithOnLost(func(err *registry.LostError) { told <- err }))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -155,9 +154,10 @@ func ExampleJdbcLockRegistry_ExecuteLocked() {
 		return ctx.Err()
 	}, registry.WithTTL(50*time.Millisecond))
 	fmt.Println(errors.Is(err, registry.ErrLockLost), errors.Is(err, context.Canceled))
+	fmt.Println("lost:", (<-told).Key)
 	// Output:
-	// lost: report
 	// true true
+	// lost: report
 }
 
 // Inside the lock, a call that takes it again joins it.

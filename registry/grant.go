@@ -17,8 +17,7 @@ type grant struct {
 	registry *JdbcLockRegistry
 	entry    *entry
 	key      string
-	lease    repository.Lease
-	ghost    bool          // a request of this attempt had an unknown outcome: it may yet arrive
+	attempt  *attempt
 	renewing chan struct{} // one renewal at a time; a token is in it while one runs
 	returned chan struct{} // closed when the lease was given back, or could not be
 
@@ -27,13 +26,16 @@ type grant struct {
 	lost      *LostError
 	members   []*Hold // not unlocked yet
 	timer     *time.Timer
-	returning bool  // giveBack has begun
-	result    error // of giveBack, once returned is closed
+	returning bool // giveBack has begun
+
+	// Written by giveBack before returned is closed.
+	result  error // what Unlock says
+	failure error // what kept the lease from being given back
 }
 
-func newGrant(r *JdbcLockRegistry, e *entry, key string, lease repository.Lease, t trust) *grant {
+func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, t trust) *grant {
 	g := &grant{
-		registry: r, entry: e, key: key, lease: lease, trust: t,
+		registry: r, entry: e, key: key, attempt: a, trust: t,
 		renewing: make(chan struct{}, 1), returned: make(chan struct{}),
 	}
 	g.members = []*Hold{{grant: g}}
@@ -57,7 +59,8 @@ func (g *grant) check() *LostError {
 	return lost
 }
 
-// lose records the loss, once: ends the contexts and tells the handler.
+// lose records the loss, once: ends the contexts and tells the handler, on a
+// goroutine of its own, as it may call back into the registry.
 func (g *grant) lose(reason LossReason) *LostError {
 	g.mu.Lock()
 	if g.lost != nil {
@@ -68,19 +71,16 @@ func (g *grant) lose(reason LossReason) *LostError {
 	g.lost = lost
 	g.mu.Unlock()
 	g.endContexts(lost)
-	g.registry.config.onLost(lost)
+	go g.registry.config.onLost(lost)
 	return lost
 }
 
 func (g *grant) endContexts(cause error) {
 	g.mu.Lock()
-	var cancels []context.CancelCauseFunc
-	for _, h := range g.members {
-		cancels = append(cancels, h.cancels...)
-	}
+	members := slices.Clone(g.members)
 	g.mu.Unlock()
-	for _, cancel := range cancels {
-		cancel(cause)
+	for _, h := range members {
+		h.endContexts(cause)
 	}
 }
 
@@ -89,22 +89,28 @@ func (g *grant) endContexts(cause error) {
 // The caller holds g.mu.
 func (g *grant) watch() {
 	if g.timer == nil && !g.returning {
-		g.timer = time.AfterFunc(max(0, g.trust.remaining()), g.tick)
+		g.timer = time.AfterFunc(g.nextLook(), g.look)
 	}
 }
 
-func (g *grant) tick() {
+func (g *grant) look() {
 	if g.check() != nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.returning {
-		g.timer.Reset(max(time.Millisecond, g.trust.remaining())) // renewed meanwhile
+		g.timer.Reset(g.nextLook())
 	}
 }
 
-// renew asks for a new end of the lease, again and again while the database
+// nextLook is at most a second away: timers stand still while a machine is
+// suspended, and the wall clock has to be looked at.
+func (g *grant) nextLook() time.Duration {
+	return min(max(g.trust.remaining(), time.Millisecond), time.Second)
+}
+
+// renew asks for a later end of the lease, again and again while the database
 // does not answer and the lease still stands.
 func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 	c, err := g.registry.newCall(opts)
@@ -116,51 +122,56 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(statementLimit(c.ttl), max(0, g.remaining())))
 	defer cancel()
-	var pause backoff
+	var pauses backoff
 	for {
 		if lost := g.check(); lost != nil {
 			return lost
 		}
-		select {
-		case <-g.returned:
+		if g.isReturning() {
 			return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(g.key))
-		default:
 		}
 		asked := trust{time.Now(), c.ttl}
-		ok, err := ask(g.registry, ctx, func(ctx context.Context) (bool, error) {
-			return g.registry.repo.Renew(ctx, g.lease, c.ttl)
-		})
-		if lost := g.renewed(asked, ok, err); lost != nil {
-			return lost
-		}
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, repository.ErrTransient) {
+		// A third of the time for each try: a dead connection is not the end.
+		limit := max(min(statementLimit(c.ttl), g.remaining())/3, time.Millisecond)
+		ok, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) (bool, error) {
+			return g.registry.repo.Renew(ctx, g.attempt.lease, c.ttl)
+		}), limit)
+		switch {
+		case err == nil:
+			return g.renewed(asked, ok)
+		case !errors.Is(err, repository.ErrTransient):
 			return fmt.Errorf("registry: renew lock %s: %w", quote(g.key), err)
-		}
-		if !pause.sleep(ctx) {
+		case !sleep(ctx, pauses.next()):
 			return unavailable("renew", g.key, err)
 		}
 	}
 }
 
-// renewed takes note of a renewal's answer and returns the loss, if it is one.
-func (g *grant) renewed(asked trust, ok bool, err error) *LostError {
+func (g *grant) isReturning() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.returning
+}
+
+// renewed takes note of a renewal's answer.
+func (g *grant) renewed(asked trust, ok bool) error {
 	if lost := g.check(); lost != nil {
 		return lost // the answer came after the end; a reported loss stays one
 	}
-	if err == nil && !ok {
+	if g.isReturning() { // an Unlock was faster: no row is not a loss then
+		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(g.key))
+	}
+	if !ok {
 		return g.lose(LossGone)
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	// Without an answer the renewal may have happened: trust the earlier end.
-	if err == nil || asked.remaining() < g.trust.remaining() {
+	// A renewal never shortens a lease, so the later of two ends is good.
+	if asked.remaining() > g.trust.remaining() {
 		g.trust = asked
-		if g.timer != nil && !g.returning {
-			g.timer.Reset(max(0, asked.remaining()))
-		}
+	}
+	g.mu.Unlock()
+	if lost := g.check(); lost != nil {
+		return lost
 	}
 	return nil
 }
@@ -170,13 +181,12 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	lost := g.check()
 	g.mu.Lock()
 	g.members = slices.DeleteFunc(g.members, func(m *Hold) bool { return m == h })
-	last, cancels := len(g.members) == 0, h.cancels
+	last := len(g.members) == 0
+	limit := min(max(g.trust.ttl, time.Second), 5*time.Second)
 	g.mu.Unlock()
-	for _, cancel := range cancels {
-		cancel(ErrReleased)
-	}
+	h.endContexts(ErrReleased)
 	if last {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.releaseLimit())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
 		return g.giveBack(ctx)
 	}
@@ -186,43 +196,34 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	return nil
 }
 
-// releaseLimit is how long an Unlock may take: after its TTL the lease has
-// ended by itself.
-func (g *grant) releaseLimit() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return min(g.trust.ttl, 5*time.Second)
-}
-
 // giveBack returns the lease to the database and the local turn to the queue,
 // once; a second caller gets the result of the first. The turn goes on in any
 // case: nobody in this process should wait for a database that is away.
 func (g *grant) giveBack(ctx context.Context) error {
 	lost := g.check()
 	g.mu.Lock()
-	if g.returning {
-		g.mu.Unlock()
-		<-g.returned
-		return g.result
-	}
+	first := !g.returning
 	g.returning = true
 	if g.timer != nil {
 		g.timer.Stop()
 	}
-	ttl := g.trust.ttl
 	g.mu.Unlock()
+	if !first {
+		select {
+		case <-g.returned:
+			return g.result
+		case <-ctx.Done():
+			return unavailable("give back", g.key, contextCause(ctx))
+		}
+	}
 
 	deleted, doubt, err := g.delete(ctx)
 	switch {
-	case err != nil:
-		g.registry.cleanUp(g.lease, ttl)
-		if errors.Is(err, repository.ErrTransient) {
-			err = unavailable("give back", g.key, err)
-		} else {
-			err = fmt.Errorf("registry: give back lock %s: %w", quote(g.key), err)
-		}
-	case g.ghost:
-		g.registry.cleanUp(g.lease, ttl)
+	case err == nil:
+	case errors.Is(err, repository.ErrTransient):
+		g.failure = unavailable("give back", g.key, err)
+	default:
+		g.failure = fmt.Errorf("registry: give back lock %s: %w", quote(g.key), err)
 	}
 	switch {
 	case lost != nil && deleted:
@@ -230,12 +231,13 @@ func (g *grant) giveBack(ctx context.Context) error {
 		untaken.Untaken = true
 		g.result = &untaken
 	case lost != nil:
-		g.result = errors.Join(lost, err)
-	case err != nil:
-		g.result = err
+		g.result = errors.Join(lost, g.failure)
+	case g.failure != nil:
+		g.result = g.failure
 	case !deleted && !doubt:
 		g.result = g.lose(LossGone)
 	}
+	g.attempt.end(g.failure != nil)
 	r := g.registry
 	g.entry.streak.freed = time.Now()
 	r.mu.Lock()
@@ -247,20 +249,32 @@ func (g *grant) giveBack(ctx context.Context) error {
 	return g.result
 }
 
+// failedToReturn is what kept the lease from being given back, nil if nothing.
+func (g *grant) failedToReturn() error {
+	select {
+	case <-g.returned:
+		return g.failure
+	default: // its holder's own Unlock is still at it
+		return unavailable("give back", g.key, errNoAnswer)
+	}
+}
+
 // delete deletes the row, trying again while the database does not answer.
 // doubt says that an earlier try may have deleted it: then "not there" does
 // not mean "lost".
 func (g *grant) delete(ctx context.Context) (deleted, doubt bool, err error) {
-	var pause backoff
+	var pauses backoff
 	for {
-		deleted, err = ask(g.registry, ctx, func(ctx context.Context) (bool, error) {
-			return g.registry.repo.Delete(ctx, g.lease)
-		})
+		limit := 5 * time.Second
+		if end, ok := ctx.Deadline(); ok {
+			limit = max(min(limit, time.Until(end)), time.Millisecond)
+		}
+		deleted, err = g.registry.delete(ctx, g.attempt.lease, limit)
 		if err == nil || !errors.Is(err, repository.ErrTransient) {
 			return deleted, doubt, err
 		}
-		doubt = true
-		if !pause.sleep(ctx) {
+		doubt = doubt || unknown(err)
+		if !sleep(ctx, pauses.next()) {
 			return false, doubt, err
 		}
 	}

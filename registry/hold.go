@@ -10,10 +10,14 @@ import (
 // Hold is a lock that was acquired: the proof of it, and the handle to give it
 // back. Go has no identity of goroutines, so whoever has the Hold is the
 // owner; it may be passed on, and used by several goroutines at once.
+//
+// A hold has to be unlocked. If it is not, other processes can have the lock
+// when its TTL has passed, but in this process it stays taken.
 type Hold struct {
 	grant    *grant
 	released atomic.Bool
-	cancels  []context.CancelCauseFunc // of its contexts; guarded by grant.mu
+
+	contexts map[*context.CancelCauseFunc]struct{} // that still stand; guarded by grant.mu
 }
 
 // holdContext carries a hold: for the nested lock calls that join it, and for
@@ -50,10 +54,14 @@ func HoldFromContext(ctx context.Context) (*Hold, bool) {
 // Key is the key of the lock.
 func (h *Hold) Key() string { return h.grant.key }
 
-// Context returns a context that ends with parent, when the lease is lost, or
-// when this hold is unlocked; context.Cause then matches ErrLockLost or
-// ErrReleased. Work that must not outlive the lock runs under it. A lock call
-// for the same key with this context joins the hold instead of waiting for it.
+// Context returns a context that ends with parent, when the lease is lost, when
+// the registry is closed, or when this hold is unlocked; context.Cause then
+// matches ErrLockLost, ErrClosed or ErrReleased. Work that must not outlive the
+// lock runs under it.
+//
+// A lock call for the same key with this context joins the hold instead of
+// waiting for it. All goroutines that have the context are one owner: among
+// them the lock excludes nobody.
 func (h *Hold) Context(parent context.Context) context.Context {
 	g := h.grant
 	ctx, cancel := context.WithCancelCause(holdContext{parent, h})
@@ -62,15 +70,35 @@ func (h *Hold) Context(parent context.Context) context.Context {
 	switch {
 	case h.released.Load():
 		cancel(ErrReleased)
+		return ctx
 	case g.lost != nil:
 		cancel(g.lost)
+		return ctx
 	case g.registry.isClosing():
 		cancel(closedError(g.key))
-	default:
-		h.cancels = append(h.cancels, cancel)
-		g.watch()
+		return ctx
 	}
+	if h.contexts == nil {
+		h.contexts = make(map[*context.CancelCauseFunc]struct{})
+	}
+	h.contexts[&cancel] = struct{}{}
+	context.AfterFunc(ctx, func() { // a long hold does not collect what ended before it
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(h.contexts, &cancel)
+	})
+	g.watch()
 	return ctx
+}
+
+func (h *Hold) endContexts(cause error) {
+	h.grant.mu.Lock()
+	ending := h.contexts
+	h.contexts = nil
+	h.grant.mu.Unlock()
+	for cancel := range ending {
+		(*cancel)(cause)
+	}
 }
 
 // Held reports whether the lock is still this hold's. It reads the clocks, not
@@ -87,11 +115,11 @@ func (h *Hold) Remaining() time.Duration {
 	return max(0, h.grant.remaining())
 }
 
-// Renew makes the lease end a TTL from now: the registry's, or the one given
-// with WithTTL, which may be shorter than what is left. It returns ErrLockLost
-// if the lease has been lost, and never revives it; ErrNotHeld after Unlock;
-// ErrUnavailable if the database did not answer, in which case the lease goes
-// on to its old end. ctx limits nothing but carries values.
+// Renew prolongs the lease to a TTL from now: the registry's, or the one given
+// with WithTTL. It never shortens it. It returns ErrLockLost if the lease has
+// been lost, and never revives it; ErrNotHeld after Unlock; ErrUnavailable if
+// the database did not answer, in which case the lease goes on to its old end.
+// ctx limits nothing but carries values.
 func (h *Hold) Renew(ctx context.Context, opts ...LockOption) error {
 	if h.released.Load() {
 		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(h.grant.key))
@@ -101,7 +129,7 @@ func (h *Hold) Renew(ctx context.Context, opts ...LockOption) error {
 
 // Unlock gives the lock back. It works under a context that has ended too: ctx
 // carries values and limits nothing; the database gets the time of the TTL to
-// answer, at most five seconds.
+// answer, at least one second and at most five.
 //
 // It returns ErrLockLost if the lease ended before, see LostError; ErrNotHeld
 // if this hold was unlocked already, with nothing done; ErrUnavailable if the
@@ -123,15 +151,15 @@ func (l *JdbcLock) holdIn(ctx context.Context) *Hold {
 	return h
 }
 
-// join adds a hold to the grant of h. It returns nothing if that was given
-// back already: the caller then acquires the lock like anyone else.
+// join adds a hold to the grant of h. It returns nothing if h was unlocked
+// already: the caller then acquires the lock like anyone else.
 func (h *Hold) join(ctx context.Context, c call) (*Hold, error) {
 	g := h.grant
 	lost := g.check()
 	nested := &Hold{grant: g}
 	g.mu.Lock()
 	switch {
-	case len(g.members) == 0:
+	case len(g.members) == 0 || h.released.Load():
 		g.mu.Unlock()
 		return nil, nil
 	case lost != nil:

@@ -25,7 +25,8 @@ type JdbcLock struct {
 
 var _ sync.Locker = (*JdbcLock)(nil)
 
-// Key is the key the lock was obtained with.
+// Key is a key the lock was obtained with: of several that mean the same row,
+// the one that came first.
 func (l *JdbcLock) Key() string { return l.key }
 
 // LockContext acquires the lock, waiting for other holders until ctx ends or
@@ -35,12 +36,14 @@ func (l *JdbcLock) Key() string { return l.key }
 // If ctx comes from a Hold of this very lock (see Hold.Context), the call
 // joins that hold: it returns at once with a Hold that has to be unlocked too,
 // and only the last Unlock gives the lease back. A TTL that it names is what
-// at least is left of the lease then.
+// at least is left of the lease then. Re-entrance means that goroutines which
+// share such a context do not exclude each other.
 //
-// Errors: ErrNotAcquired, also when ctx ends; ErrUnavailable when the database
-// did not answer for WithOutageLimit's time; ErrLockLost when ctx comes from a
-// hold that was lost; ErrCapacity, ErrClosed; repository.ErrInvalid and other
-// errors of the database that cannot pass, at once.
+// Errors: ErrNotAcquired, also when ctx ends (and ErrUnavailable as well if the
+// database was not answering then); ErrUnavailable when it did not answer for
+// WithOutageLimit's time; ErrLockLost when ctx comes from a hold that was lost;
+// ErrCapacity, ErrClosed, ErrInvalid; errors of the database that cannot pass,
+// at once.
 func (l *JdbcLock) LockContext(ctx context.Context, opts ...LockOption) (*Hold, error) {
 	c, err := l.registry.newCall(opts)
 	if err == nil {
@@ -70,9 +73,10 @@ func (l *JdbcLock) TryLockFor(ctx context.Context, wait time.Duration, opts ...L
 
 // Lock acquires the lock, waiting as long as it takes. It cannot return an
 // error: while the database does not answer it logs and tries again, and when
-// that takes longer than WithOutageLimit, or the error cannot pass by itself
-// (a missing table, a closed registry), it panics with the error that
-// LockContext would have returned. Code that must not panic uses LockContext.
+// that takes longer than WithOutageLimit, or on another error (a missing table,
+// ErrCapacity), it panics with the error that LockContext would have returned.
+// So it does when the registry is closed while it waits: stop the goroutines
+// that lock before you Close. Code that must not panic uses LockContext.
 //
 // Like sync.Mutex it is not re-entrant, and any goroutine may unlock it.
 func (l *JdbcLock) Lock() {
@@ -84,8 +88,8 @@ func (l *JdbcLock) Lock() {
 }
 
 // TryLock makes one attempt and reports whether it acquired the lock. If the
-// database does not answer it logs that and reports false; an error that
-// cannot pass by itself makes it panic as Lock does.
+// database does not answer it logs that and reports false; any other error
+// makes it panic as Lock does.
 func (l *JdbcLock) TryLock() bool {
 	hold, err := l.TryLockContext(context.Background())
 	switch {
@@ -114,6 +118,10 @@ func (l *JdbcLock) Unlock() {
 		hold, e.hold = e.hold, nil
 	}
 	r.mu.Unlock()
+	if hold == nil && r.isClosing() { // Close took it, and it was forgotten since
+		l.keepErr(closedError(l.key))
+		return
+	}
 	if hold == nil {
 		panic(fmt.Errorf("%w: Unlock of %s without Lock", ErrNotHeld, quote(l.key)))
 	}
@@ -121,9 +129,13 @@ func (l *JdbcLock) Unlock() {
 	if err != nil && !errors.Is(err, ErrLockLost) {
 		r.config.logger.Error("lock not given back", "key", l.key, "error", err)
 	}
+	l.keepErr(err)
+}
+
+func (l *JdbcLock) keepErr(err error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.err = err
-	l.mu.Unlock()
 }
 
 // Err returns the error of the last Unlock of this lock, nil if it went well:

@@ -68,9 +68,10 @@ func WithIdleBetweenTries(d time.Duration) Option { return option(func(c *config
 // Spring's.
 func WithCacheCapacity(n int) Option { return option(func(c *config) { c.capacity = n }) }
 
-// WithOutageLimit sets how long a lock call keeps trying while the database
-// does not answer, before it fails with ErrUnavailable. Calls that wait have
-// this patience beside their context's. Default: 30 s.
+// WithOutageLimit sets how long lock calls for a key keep trying while the
+// database does not answer, before they fail with ErrUnavailable; those queued
+// behind the first do not each wait anew. Calls that wait have this patience
+// beside their context's. Default: 30 s.
 func WithOutageLimit(d time.Duration) Option { return option(func(c *config) { c.outageLimit = d }) }
 
 // WithPathFor replaces PathFor, the mapping from a key to the LOCK_KEY of the
@@ -80,8 +81,8 @@ func WithPathFor(f func(key string) string) Option { return option(func(c *confi
 
 // WithOnLost sets what is called when a lease is found to be lost, once per
 // lease, whichever way its holder learns of it; users of the sync.Locker view
-// have no other way. It runs on the goroutine that noticed and should return
-// soon. Default: an error in the log.
+// have no other way. It runs on a goroutine of its own, may use the registry,
+// and must not panic. Default: an error in the log.
 func WithOnLost(f func(*LostError)) Option { return option(func(c *config) { c.onLost = f }) }
 
 // WithLogger sets the logger for what has no caller to return to: outages that
@@ -93,8 +94,9 @@ type lockOption func(*call)
 func (o lockOption) applyLock(c *call) { o(c) }
 
 // WithWait limits how long a call waits while somebody else holds the lock:
-// then it fails with ErrNotAcquired. 0 makes one attempt. Default: as long as
-// the context allows.
+// then it fails with ErrNotAcquired, or with ErrUnavailable if the database did
+// not answer. 0, and less, makes one attempt. Default: as long as the context
+// allows.
 func WithWait(d time.Duration) LockOption { return lockOption(func(c *call) { c.wait = max(d, 0) }) }
 
 func (c *config) validate() error {
@@ -118,8 +120,8 @@ func (c *config) validate() error {
 }
 
 func checkTTL(ttl time.Duration) error {
-	if ttl < repository.MinTTL {
-		return invalid("TTL %v: want at least %v, such as %v", ttl, repository.MinTTL, DefaultTTL)
+	if ttl < repository.MinTTL || ttl > repository.MaxTTL {
+		return invalid("TTL %v: want at least %v and at most %v, such as %v", ttl, repository.MinTTL, repository.MaxTTL, DefaultTTL)
 	}
 	return nil
 }

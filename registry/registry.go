@@ -22,7 +22,8 @@ type JdbcLockRegistry struct {
 	config config
 
 	closing    chan struct{} // closed by Close: ends every wait
-	background tasks         // statements and clean-ups
+	done       chan struct{} // closed when Close is done
+	background tasks         // lock calls, statements and clean-ups under way
 	open       context.Context
 	shut       context.CancelFunc // ends open, when Close returns: the life of clean-ups
 
@@ -51,7 +52,7 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	r := &JdbcLockRegistry{repo: repo, config: c, cache: newCache(c.capacity), closing: make(chan struct{})}
+	r := &JdbcLockRegistry{repo: repo, config: c, cache: newCache(c.capacity), closing: make(chan struct{}), done: make(chan struct{})}
 	r.open, r.shut = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -103,14 +104,15 @@ func (r *JdbcLockRegistry) ExecuteLocked(ctx context.Context, key string, f func
 	return err
 }
 
-// RenewLock makes the lease on key, held by whichever goroutine of this
-// registry, end a TTL from now: the registry's, or the one given with WithTTL.
+// RenewLock prolongs the lease on key, held by whichever goroutine of this
+// registry, to a TTL from now: the registry's, or the one given with WithTTL.
 // It is Spring's renewLock. ErrNotHeld if the registry does not hold the key,
 // else as Hold.Renew.
 func (r *JdbcLockRegistry) RenewLock(ctx context.Context, key string, opts ...LockOption) error {
+	path := r.config.pathFor(key)
 	r.mu.Lock()
 	var g *grant
-	if e := r.cache.entries[r.config.pathFor(key)]; e != nil {
+	if e := r.cache.entries[path]; e != nil {
 		g = e.grant
 	}
 	r.mu.Unlock()
@@ -157,17 +159,21 @@ func (r *JdbcLockRegistry) CacheSize() int {
 
 func (r *JdbcLockRegistry) String() string { return fmt.Sprintf("lock registry on %v", r.repo) }
 
-// The time Close gives to holders to stop by themselves, and altogether.
+// The time Close gives to holders to stop by themselves, to the database to
+// take leases back whatever its context says, and altogether; and how many
+// leases it gives back at once.
 const (
-	closeGrace = time.Second
-	closeLimit = 10 * time.Second
+	closeGrace    = time.Second
+	closeLimit    = 10 * time.Second
+	closeParallel = 8
 )
 
 // Close ends the registry. Lock calls, waiting ones too, fail with ErrClosed.
 // The contexts of holds end, and Close waits for their holders to unlock: a
 // second at most, or until ctx ends. Then it gives back what is still held,
-// lease by lease, and the Unlock of such a hold returns ErrLockLost. Locks of
-// other registries are never touched, even under the same client id.
+// lease by lease, and the Unlock of such a hold returns ErrLockLost. This it
+// does even if ctx has ended, in the time ctx had left but at least a second.
+// Locks of other registries are never touched, even under the same client id.
 //
 // It returns the errors of leases that could not be given back; those end with
 // their TTL. All of it takes at most ten seconds. The repository stays open.
@@ -175,6 +181,10 @@ func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+		}
 		return nil
 	}
 	r.closed = true
@@ -186,29 +196,63 @@ func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 		}
 	}
 	r.mu.Unlock()
-
+	defer close(r.done)
 	defer r.shut()
-	ctx, cancel := context.WithTimeout(ctx, closeLimit)
-	defer cancel()
+
 	for _, g := range held {
 		g.endContexts(closedError(g.key))
 	}
+	limit := closeLimit
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, max(time.Until(end), closeGrace))
+	}
+	if ctx.Err() != nil {
+		limit = closeGrace
+	}
 	grace, stop := context.WithTimeout(ctx, closeGrace)
 	defer stop()
-	var errs []error
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	errs := r.takeBack(held, grace, last)
+	r.background.wait(last)
+	return errors.Join(errs...)
+}
+
+// takeBack gives back the grants whose holders have not done so when grace
+// ends, several at once, as one may hang.
+func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) []error {
+	var (
+		mu   sync.Mutex
+		errs []error
+		all  sync.WaitGroup
+	)
+	next := make(chan *grant)
+	for range min(closeParallel, len(held)) {
+		all.Go(func() {
+			for g := range next {
+				g.lose(LossClosed)
+				if last.Err() == nil {
+					g.giveBack(last)
+				}
+				if err := g.failedToReturn(); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
 	for _, g := range held {
 		select {
 		case <-g.returned:
 			continue
 		case <-grace.Done():
 		}
-		g.lose(LossClosed)
-		if err := g.giveBack(ctx); !errors.Is(err, ErrLockLost) || errors.Is(err, ErrUnavailable) {
-			errs = append(errs, err)
-		}
+		next <- g
 	}
-	r.background.wait(ctx)
-	return errors.Join(errs...)
+	close(next)
+	all.Wait()
+	return errs
 }
 
 func (r *JdbcLockRegistry) isClosing() bool {

@@ -4,108 +4,142 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/intlock/intlock/repository"
 )
 
-// errAbandoned: nobody waits for the answer any more.
-var errAbandoned = errors.New("registry: request abandoned")
+// answer is what a repository call returned.
+type answer[T any] struct {
+	value T
+	err   error
+}
 
-// request asks the repository once. The statement does not run under the
-// caller's context: cancelling it would cost the connection on most drivers,
-// and leave open whether it took effect. When the caller's context ends the
-// caller leaves at once, and what the answer grants is given back behind it.
-func (r *JdbcLockRegistry) request(ctx context.Context, req repository.Request) (repository.Outcome, error) {
-	type answer struct {
-		out repository.Outcome
-		err error
-	}
-	answers := make(chan answer, 1)
-	limit := statementLimit(req.TTL)
+// ask makes a repository call on a goroutine of its own, within limit, and
+// returns where its answer will be. The call does not run under the caller's
+// context: cancelling a statement costs the connection on most drivers, and
+// leaves open whether it took effect. And nobody waits for a driver that sits
+// on a dead connection beyond its deadline.
+func ask[T any](ctx context.Context, r *JdbcLockRegistry, limit time.Duration, call func(context.Context) (T, error)) <-chan answer[T] {
+	answers := make(chan answer[T], 1)
 	r.background.run(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
-		out, err := r.repo.Acquire(ctx, req)
-		answers <- answer{out, err}
+		value, err := call(ctx)
+		answers <- answer[T]{value, err}
 	})
-	// A driver may sit on a dead connection beyond its deadline.
-	timer := time.NewTimer(limit + limit/4)
-	defer timer.Stop()
-	var err error
-	select {
-	case a := <-answers:
-		return a.out, a.err
-	case <-ctx.Done():
-		err = errAbandoned
-	case <-r.closing:
-		err = errAbandoned
-	case <-timer.C:
-		err = errNoAnswer
-	}
-	r.background.run(func() {
-		if a := <-answers; a.err != nil || a.out.Acquired {
-			r.cleanUp(req.Lease(), req.TTL)
-		}
-	})
-	return repository.Outcome{}, err
+	return answers
 }
 
-var errNoAnswer = fmt.Errorf("%w: the driver did not come back in time", repository.ErrTransient)
-
-// ask runs one statement about a lease and does not wait for a driver that
-// overruns the deadline of ctx.
-func ask(r *JdbcLockRegistry, ctx context.Context, f func(context.Context) (bool, error)) (bool, error) {
-	type answer struct {
-		ok  bool
-		err error
+// await waits for an answer: a little longer than limit, so that the driver
+// can say itself that its time is up, or until one of the channels in leave
+// (nil ones do not count) is closed.
+func await[T any](answers <-chan answer[T], limit time.Duration, leave ...<-chan struct{}) (T, error) {
+	timer := time.NewTimer(limit + max(limit/4, 50*time.Millisecond))
+	defer timer.Stop()
+	var none T
+	var first, second <-chan struct{}
+	if len(leave) == 2 {
+		first, second = leave[0], leave[1]
 	}
-	answers := make(chan answer, 1)
-	r.background.run(func() {
-		ok, err := f(ctx)
-		answers <- answer{ok, err}
-	})
 	select {
 	case a := <-answers:
-		return a.ok, a.err
-	case <-ctx.Done():
-		// The driver gets a moment to say so itself: its answer is the better one.
-		timer := time.NewTimer(50 * time.Millisecond)
-		defer timer.Stop()
-		select {
-		case a := <-answers:
-			return a.ok, a.err
-		case <-timer.C:
-			return false, errNoAnswer
-		}
+		return a.value, a.err
+	case <-first:
+	case <-second:
+	case <-timer.C:
+		return none, errNoAnswer
 	}
+	return none, errAbandoned
+}
+
+var (
+	errAbandoned = errors.New("registry: request abandoned")
+	errNoAnswer  = fmt.Errorf("%w: the driver did not come back in time", repository.ErrTransient)
+)
+
+// unknown reports whether a call that ended with err may have taken effect, or
+// may yet.
+func unknown(err error) bool {
+	return errors.Is(err, repository.ErrTransient) && !errors.Is(err, repository.ErrNotExecuted)
+}
+
+// attempt is one lock call's claim to a row: every request of the call names
+// it. Requests may arrive at the store after everybody has stopped waiting for
+// them, so what one leaves there is deleted, but only once the attempt is
+// over: before, it is the lease itself.
+type attempt struct {
+	registry *JdbcLockRegistry
+	lease    repository.Lease
+	ttl      time.Duration
+	ghost    bool // some request had an unknown outcome; written by the call, then by the one that gives back
+	over     atomic.Bool
+}
+
+// end marks the attempt as over: the call has failed, or the lease was given
+// back (or could not be: leftover).
+func (a *attempt) end(leftover bool) {
+	a.over.Store(true)
+	if a.ghost || leftover {
+		a.registry.cleanUp(a.lease, a.ttl)
+	}
+}
+
+// request asks the repository for the row once, within limit. When the caller
+// leaves before the answer, which it does when its context ends, or when the
+// answer does not come, then what the request grants is given back behind it.
+func (a *attempt) request(ctx context.Context, req repository.Request, limit time.Duration) (repository.Outcome, error) {
+	r := a.registry
+	answers := ask(ctx, r, limit, func(ctx context.Context) (repository.Outcome, error) { return r.repo.Acquire(ctx, req) })
+	out, err := await(answers, limit, ctx.Done(), r.closing)
+	switch {
+	case errors.Is(err, errAbandoned):
+		a.over.Store(true)
+	case !errors.Is(err, errNoAnswer):
+		return out, err
+	}
+	r.background.run(func() {
+		late := <-answers
+		// Without an answer the call goes on, and cleans up at its own end.
+		if (late.value.Acquired || unknown(late.err)) && a.over.Load() {
+			r.cleanUp(a.lease, a.ttl)
+		}
+	})
+	return out, err
 }
 
 // cleanUp deletes in the background what a request with an unknown outcome may
 // have left, or may still leave when it arrives late: by owner and attempt, so
 // that no other lease is touched, until it finds the row or its TTL has passed.
-// When the registry closes, the first answer is the last, and with Close it ends.
+// When the registry closes the first answer is the last, and a few more tries
+// have to do.
 func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration) {
 	r.background.run(func() {
 		ctx, cancel := context.WithTimeout(r.open, ttl)
 		defer cancel()
-		var pause backoff
-		for {
-			limited, stop := context.WithTimeout(ctx, statementLimit(ttl))
-			deleted, err := ask(r, limited, func(ctx context.Context) (bool, error) { return r.repo.Delete(ctx, lease) })
-			stop()
+		start, triesLeft := time.Now(), 5
+		for triesLeft > 0 {
+			deleted, err := r.delete(ctx, lease, min(statementLimit(ttl), 5*time.Second))
 			answered := err == nil || !errors.Is(err, repository.ErrTransient)
 			if deleted || answered && (err != nil || r.isClosing()) {
 				return
 			}
+			// What has not arrived after a while may take as long again.
+			pause := jitter(max(20*time.Millisecond, time.Since(start)/2))
 			if r.isClosing() { // which would end r.sleep at once
-				pause.sleep(ctx)
+				triesLeft--
+				sleep(ctx, min(pause, 100*time.Millisecond))
 			} else {
-				r.sleep(ctx, pause.next())
+				r.sleep(ctx, pause)
 			}
 			if ctx.Err() != nil {
 				return
 			}
 		}
 	})
+}
+
+func (r *JdbcLockRegistry) delete(ctx context.Context, lease repository.Lease, limit time.Duration) (bool, error) {
+	return await(ask(ctx, r, limit, func(ctx context.Context) (bool, error) { return r.repo.Delete(ctx, lease) }), limit)
 }

@@ -19,25 +19,27 @@ import (
 type streak struct {
 	since time.Time     // when it began
 	freed time.Time     // when this process last gave the row back
-	limit time.Duration // how long it may go on; 0 means minStreak
+	limit time.Duration // how long it may go on; 0 means the shortest
 }
 
-const (
-	minStreak = time.Second
-	maxStreak = 8 * time.Second
-)
+// The shortest streak before a step back, in pauses: with Spring's 100 ms
+// between tries about a second. One that nobody used doubles it, up to the
+// longest: then a process alone gives away one part in 64.
+const shortestStreak, longestStreak = 8, 64
 
 // stepBack pauses if the streak has been long enough, and reports whether it
 // did. It does not where the call has no time for it.
 func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, wait time.Duration) bool {
-	idle := r.config.idle
 	now := time.Now()
-	if now.Sub(s.freed) > idle {
+	if now.Sub(s.freed) > r.config.idle {
 		s.since = now // it was free long enough for anybody to find it
 		return false
 	}
-	pause := idle + idle/4
-	if now.Sub(s.since) < max(s.limit, minStreak) || wait >= 0 && wait < 2*pause {
+	pause := r.stepBackPause()
+	if now.Sub(s.since) < max(s.limit, shortestStreak*pause) || wait >= 0 && wait < 2*pause {
+		return false
+	}
+	if end, ok := ctx.Deadline(); ok && end.Sub(now) < 2*pause {
 		return false
 	}
 	r.sleep(ctx, pause)
@@ -45,8 +47,14 @@ func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, wait time.Du
 	return true
 }
 
+// stepBackPause is longer than the longest pause of those who wait elsewhere.
+func (r *JdbcLockRegistry) stepBackPause() time.Duration { return r.config.idle + r.config.idle/4 }
+
 // unused: nobody took the row during a step back.
-func (s *streak) unused() { s.limit = min(2*max(s.limit, minStreak), maxStreak) }
+func (s *streak) unused(r *JdbcLockRegistry) {
+	pause := r.stepBackPause()
+	s.limit = min(2*max(s.limit, shortestStreak*pause), longestStreak*pause)
+}
 
 // broken: another process has the row.
 func (s *streak) broken() { *s = streak{} }

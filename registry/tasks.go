@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// tasks counts the goroutines a registry has running. It is a sync.WaitGroup
+// tasks counts what a registry has under way: lock calls, statements, clean-ups. It is a sync.WaitGroup
 // whose wait obeys a context and may overlap with new tasks: an Unlock after
 // Close still has a statement to run.
 type tasks struct {
@@ -15,13 +15,18 @@ type tasks struct {
 }
 
 func (t *tasks) run(f func()) {
-	t.mu.Lock()
-	t.n++
-	t.mu.Unlock()
+	t.begin()
 	go func() {
 		defer t.done()
 		f()
 	}()
+}
+
+// begin counts the caller's goroutine as a task until it calls done.
+func (t *tasks) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
 }
 
 func (t *tasks) done() {

@@ -34,6 +34,30 @@ func (r *DefaultLockRepository) checkTable(ctx context.Context) error {
 	return r.checkColumns(byName)
 }
 
+// checkSetting refuses a setting of the connection that would make locks
+// invisible to everybody else.
+func (r *DefaultLockRepository) checkSetting(ctx context.Context) error {
+	if r.dialect.setting == "" {
+		return nil
+	}
+	rows, err := r.db.QueryContext(ctx, r.dialect.setting)
+	if err != nil {
+		return r.wrap("start check", err)
+	}
+	defer rows.Close()
+	on := 0
+	if rows.Next() {
+		err = rows.Scan(&on)
+	}
+	if err = errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		return r.wrap("start check", err)
+	}
+	if on != 1 {
+		return invalid("%s", r.dialect.settingWhy)
+	}
+	return nil
+}
+
 type columnType struct {
 	name         string // empty if the driver, or a wrapper around it, does not tell
 	precision    int64

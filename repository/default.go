@@ -72,7 +72,10 @@ func (r *DefaultLockRepository) useDialectOfServer(ctx context.Context) error {
 		return r.wrap("start", err)
 	}
 	r.dialect = dialects()[name]
-	return r.compile()
+	if err := r.compile(); err != nil {
+		return err
+	}
+	return r.checkSetting(ctx)
 }
 
 func (r *DefaultLockRepository) compile() error {
@@ -166,8 +169,8 @@ func (r *DefaultLockRepository) acquireInTwo(ctx context.Context, v values) (Out
 	for _, s := range []*statement{r.update, r.insert} {
 		result, sent, err := s.exec(ctx, r.db, v)
 		if err == nil {
-			var n int64
-			if n, err = result.RowsAffected(); err == nil && n > 0 {
+			var changed bool
+			if changed, err = r.dialect.changed(result); changed {
 				return Outcome{Acquired: true}, nil
 			}
 		}
@@ -196,11 +199,7 @@ func (r *DefaultLockRepository) Renew(ctx context.Context, lease Lease, ttl time
 	if err != nil {
 		return false, r.fail(r.renew, err)
 	}
-	if r.config.renewQuery != "" {
-		ok, err := changedOne(result)
-		return ok, r.wrap(r.renew.op, err)
-	}
-	ok, err := r.dialect.renewed(result)
+	ok, err := r.dialect.changed(result)
 	return ok, r.wrap(r.renew.op, err)
 }
 

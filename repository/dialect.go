@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -22,18 +23,21 @@ import (
 //	{expires}  the column that says when a lease ends
 //	{now}      the database's UTC clock, on the scale of {expires}
 //	{end}      {now} plus :ttl
+//	{later}    the later of {end} and {expires}: a lease is never shortened
 //	{left}     microseconds from {now} to {expires}
 //	{mine}     this client and attempt own the row
+//	{attempt}  the attempt to be written
 type dialect struct {
 	vendor   string
 	bindType int // sqlx's kind of placeholder
 
 	clock  string // the UTC clock at the start of the statement
 	end    string // {now} plus :ttl microseconds
+	max    string // the function that gives the larger of two values
 	left   string // microseconds from {now} to {expires}
 	shift  func(time.Duration) string
 	params map[string]string // how a parameter is written, where :name alone has no type
-	mark   string            // MySQL only: ":attempt" of {row}, with a side effect
+	mark   string            // how {attempt} is written, where :attempt alone says too little
 
 	// acquire is the text of the one statement that takes a key, and run
 	// executes it and reads the answer.
@@ -43,11 +47,13 @@ type dialect struct {
 
 	insert  string // default of the two-statement path
 	renew   string
-	renewed func(result) (bool, error)
+	changed func(result) (bool, error) // an UPDATE or INSERT found its row
 
 	columnType map[string]string // for the statements the start check proposes
 	timeTypes  []string          // what the driver may call the type of a date column
-	transient  func(error) bool  // beyond the common ones, see errors.go
+	class      func(error) class // beyond the common ones, see errors.go
+	setting    string            // a query that must give 1, and why
+	settingWhy string
 }
 
 // result is the part of sql.Result a dialect looks at.
@@ -67,7 +73,7 @@ func dialects() map[string]dialect {
 
 // The statements that read the same everywhere.
 const (
-	updateText = `UPDATE {table} SET CLIENT_ID = :client_id, {expires} = {end}, ATTEMPT = :attempt, HOLDER = :holder, LOCK_NAME = :lock_name
+	updateText = `UPDATE {table} SET CLIENT_ID = :client_id, {expires} = {later}, ATTEMPT = {attempt}, HOLDER = :holder, LOCK_NAME = :lock_name
 WHERE LOCK_KEY = :lock_key AND REGION = :region AND ({mine} OR {expires} < {now})`
 
 	deleteText = `DELETE FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine}`
@@ -93,15 +99,14 @@ func (d dialect) fill(text string, c config) string {
 		columns, row = "CREATED_DATE", "{end}"
 		expires, now = "CREATED_DATE", d.shift(c.spring6)
 	}
-	attempt := ":attempt"
-	if d.mark != "" {
-		attempt = d.mark
-	}
+	attempt := cmp.Or(d.mark, ":attempt")
 	text = strings.NewReplacer(
 		"{columns}", "LOCK_KEY, REGION, CLIENT_ID, "+columns+", ATTEMPT, HOLDER, LOCK_NAME",
 		"{row}", ":lock_key, :region, :client_id, "+row+", "+attempt+", :holder, :lock_name",
+		"{attempt}", attempt,
 		"{mine}", "(CLIENT_ID = :client_id AND ATTEMPT = :attempt)",
 		"{left}", d.left,
+		"{later}", d.max+"({expires}, {end})",
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{end}", d.end)
 	text = strings.NewReplacer("{table}", vendor.Table(c.prefix), "{expires}", expires, "{now}", now).Replace(text)

@@ -17,10 +17,19 @@ import (
 type opError struct {
 	op, table string
 	hint      string
-	transient bool
+	class     class
 	kind      error // ErrTable or nil
 	err       error
 }
+
+// class says what an error means for whoever made the request.
+type class int
+
+const (
+	permanent class = iota // it would happen again
+	doubtful               // it may pass, and the request may have taken effect
+	refused                // it may pass, and the request had no effect
+)
 
 func (e *opError) Error() string {
 	text := fmt.Sprintf("repository: %s on table %s: %s", e.op, e.table, scrub(e.err.Error()))
@@ -33,19 +42,25 @@ func (e *opError) Error() string {
 func (e *opError) Unwrap() error { return e.err }
 
 func (e *opError) Is(target error) bool {
-	return target == ErrTransient && e.transient || e.kind != nil && target == e.kind
+	return target == ErrTransient && e.class != permanent || target == ErrNotExecuted && e.class == refused ||
+		e.kind != nil && target == e.kind
 }
 
-// What a driver's error may quote of a DSN: user:password@ and password=.
+// What a driver's error may quote of a DSN. A DSN that does not parse, perhaps
+// because of its password, is quoted whole or in parts by those that tried.
 var (
-	userinfo = regexp.MustCompile(`[^\s"'/@]*:[^\s"'@]*@`)
-	password = regexp.MustCompile(`(?i)(password=)('[^']*'|[^\s&;"']*)`)
+	urlText   = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)(?:[^"\\]|\\.)*`)
+	portText  = regexp.MustCompile(`invalid port "[^"]*"`)
+	mysqlText = regexp.MustCompile(`\S+@([a-z]*\()`)
+	pairText  = regexp.MustCompile(`(?i)(password|passwd|pwd)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&;"']*)`)
 )
 
-// scrub keeps passwords out of error texts: a DSN that does not parse is
-// quoted whole by the packages that tried to.
+// scrub keeps passwords out of error texts.
 func scrub(text string) string {
-	return password.ReplaceAllString(userinfo.ReplaceAllString(text, "***@"), "${1}***")
+	text = urlText.ReplaceAllString(text, "${1}***")
+	text = portText.ReplaceAllString(text, "invalid port")
+	text = mysqlText.ReplaceAllString(text, "***@${1}")
+	return pairText.ReplaceAllString(text, "${1}${2}***")
 }
 
 // wrap classifies a database error.
@@ -54,7 +69,9 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		return nil
 	}
 	e := &opError{op: op, table: r.table, err: err}
-	e.transient = transientAnywhere(err) || r.mayPass(err)
+	if e.class = classAnywhere(err); e.class == permanent {
+		e.class = r.classHere(err)
+	}
 	switch {
 	case strings.Contains(err.Error(), "sql: database is closed"):
 		e.hint = "the *sql.DB was closed: close the registry before it"
@@ -69,28 +86,37 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 	return e
 }
 
-// mayPass asks the dialect; before the server has said what it is, all of them.
-func (r *DefaultLockRepository) mayPass(err error) bool {
-	if r.dialect.transient != nil {
-		return r.dialect.transient(err)
+// classHere asks the dialect; before the server has said what it is, all.
+func (r *DefaultLockRepository) classHere(err error) class {
+	if r.dialect.class != nil {
+		return r.dialect.class(err)
 	}
 	for _, d := range dialects() {
-		if d.transient(err) {
-			return true
+		if c := d.class(err); c != permanent {
+			return c
 		}
 	}
-	return false
+	return permanent
 }
 
-// transientAnywhere recognises what looks the same on every vendor: a timeout
-// of this request and a connection that broke or could not be made.
-func transientAnywhere(err error) bool {
-	var network net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, errSentAgain) || errors.As(err, &network) ||
-		strings.Contains(err.Error(), "invalid connection") || // go-sql-driver/mysql
-		strings.Contains(err.Error(), "sql: statement is closed") // prepared anew on the next try
+// classAnywhere recognises what looks the same on every vendor: a timeout of
+// this request, and a connection that broke or could not be made.
+func classAnywhere(err error) class {
+	var network *net.OpError
+	if errors.As(err, &network) && network.Op == "dial" {
+		return refused
+	}
+	var timeout net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, errSentAgain), errors.As(err, &timeout),
+		strings.Contains(err.Error(), "invalid connection"): // go-sql-driver/mysql
+		return doubtful
+	case strings.Contains(err.Error(), "sql: statement is closed"): // prepared anew on the next try
+		return refused
+	}
+	return permanent
 }
 
 // The drivers are not imported, so that a program gets only the one it uses:
@@ -111,14 +137,23 @@ func sqlState(err error) string {
 
 // mysqlNumber returns the field Number of go-sql-driver's MySQLError.
 func mysqlNumber(err error) uint16 {
-	for ; err != nil; err = errors.Unwrap(err) {
-		if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
-			if f := v.FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
-				return uint16(f.Uint())
-			}
+	if err == nil {
+		return 0
+	}
+	if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
+		if f := v.FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
+			return uint16(f.Uint())
 		}
 	}
-	return 0
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			if n := mysqlNumber(e); n != 0 {
+				return n
+			}
+		}
+		return 0
+	}
+	return mysqlNumber(errors.Unwrap(err))
 }
 
 // sqliteCode returns SQLite's result code, as modernc.org/sqlite reports it.
@@ -157,6 +192,7 @@ func missingTable(err error) bool {
 // (a pooler switched servers), or the table changed under it. Nothing ran.
 func outdatedStatement(err error) bool {
 	state, number := sqlState(err), mysqlNumber(err)
+	// 26000, not 42P05: that one is a pooler that will not do, see wrap.
 	return state == "26000" || state == "0A000" && strings.Contains(err.Error(), "cached plan") ||
 		number == 1243 || number == 1615
 }

@@ -260,6 +260,22 @@ func TestClosedPool(t *testing.T) {
 	})
 }
 
+// TestAutocommitOff: locks that are never committed are nobody's locks.
+func TestAutocommitOff(t *testing.T) {
+	for _, name := range []string{vendor.MySQL, vendor.MariaDB} {
+		t.Run(name, func(t *testing.T) {
+			db := testdb.Open(t, name)
+			if err := schema.Apply(t.Context(), db, "INT_"); err != nil {
+				t.Fatal(err)
+			}
+			_, err := repository.New(t.Context(), db.With(t, map[string]string{"autocommit": "0"}).DB)
+			if !errors.Is(err, repository.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "autocommit") {
+				t.Errorf("err = %v, want ErrInvalid about autocommit", err)
+			}
+		})
+	}
+}
+
 // TestNoSecrets: whatever goes wrong, a password of the DSN is in no error.
 func TestNoSecrets(t *testing.T) {
 	for driver, dsns := range map[string][]string{
@@ -268,6 +284,7 @@ func TestNoSecrets(t *testing.T) {
 			"postgres://user:canary@127.0.0.1:bad/db",
 			"host=127.0.0.1 port=1 user=u password=canary sslmode=disable connect_timeout=2",
 			"host=127.0.0.1 port=1 user=u password='canary x' sslmode=nonsense",
+			"postgres://user:canary x@127.0.0.1/db",
 		},
 		"mysql": {"user:canary@tcp(127.0.0.1:1)/db?timeout=2s"},
 	} {

@@ -9,7 +9,6 @@ import "github.com/intlock/intlock/internal/vendor"
 func mariadb() dialect {
 	d := mysql()
 	d.vendor = vendor.MariaDB
-	d.mark = ""
 	d.acquire = `SET STATEMENT innodb_lock_wait_timeout = 1 FOR INSERT INTO {table} ({columns}) VALUES ({row})
 ` + onDuplicate(":attempt", "ATTEMPT") + `
 RETURNING COALESCE({mine}, 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), {left}`

@@ -73,7 +73,7 @@ func (m *MemoryLockRepository) begin(ctx context.Context, checks ...error) error
 		return fmt.Errorf("%w: %s", ErrClosed, m)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrTransient, err)
+		return fmt.Errorf("%w: %w: %w", ErrTransient, ErrNotExecuted, err)
 	}
 	m.table.mu.Lock()
 	if m.table.rows == nil {
@@ -92,6 +92,13 @@ func (m *MemoryLockRepository) owns(row memoryRow, attempt int64) bool {
 // live reports whether the row's lease stands: at its very end it still does.
 func (row memoryRow) live(now time.Time) bool { return !row.expires.Before(now) }
 
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // Acquire implements LockRepository.
 func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcome, error) {
 	if err := m.begin(ctx, checkRequest(req)); err != nil {
@@ -105,7 +112,7 @@ func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcom
 	}
 	m.table.rows[m.at(req.Key)] = memoryRow{
 		clientID: m.config.clientID, holder: m.config.holder, name: cleanName(req.Name),
-		attempt: req.Attempt, expires: now.Add(req.TTL),
+		attempt: req.Attempt, expires: later(row.expires, now.Add(req.TTL)),
 	}
 	return Outcome{Acquired: true}, nil
 }
@@ -121,7 +128,7 @@ func (m *MemoryLockRepository) Renew(ctx context.Context, lease Lease, ttl time.
 	if !found || !m.owns(row, lease.Attempt) || !row.live(now) {
 		return false, nil
 	}
-	row.expires = now.Add(ttl)
+	row.expires = later(row.expires, now.Add(ttl))
 	m.table.rows[m.at(lease.Key)] = row
 	return true, nil
 }

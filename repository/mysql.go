@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/intlock/intlock/internal/vendor"
@@ -28,6 +27,7 @@ func mysql() dialect {
 		vendor:   vendor.MySQL,
 		bindType: sqlx.QUESTION,
 		clock:    "UTC_TIMESTAMP(6)",
+		max:      "GREATEST",
 		end:      "{now} + INTERVAL :ttl MICROSECOND",
 		left:     "TIMESTAMPDIFF(MICROSECOND, {now}, {expires})",
 		shift: func(d time.Duration) string {
@@ -40,11 +40,13 @@ VALUES ({row})
 		run:     insertID,
 		insert:  `INSERT INTO {table} ({columns}) VALUES ({row})`,
 		renew:   renewByInsertID,
-		renewed: renewedByInsertID,
+		changed: changedByInsertID,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
-		timeTypes: []string{"DATETIME"},
-		transient: mysqlTransient,
+		timeTypes:  []string{"DATETIME"},
+		class:      mysqlClass,
+		setting:    "SELECT @@autocommit",
+		settingWhy: "the connection runs with autocommit off, so no lock would ever be committed: leave autocommit=0 out of the DSN",
 	}
 }
 
@@ -57,7 +59,7 @@ func onDuplicate(taken, kept string) string {
   ATTEMPT = IF(` + free + `, ` + taken + `, ` + kept + `),
   HOLDER = IF(` + free + `, :holder, HOLDER),
   LOCK_NAME = IF(` + free + `, :lock_name, LOCK_NAME),
-  {expires} = IF(` + free + `, {end}, {expires})`
+  {expires} = IF(` + free + `, {later}, {expires})`
 }
 
 func insertID(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
@@ -77,23 +79,35 @@ func insertID(ctx context.Context, r *DefaultLockRepository, v values) (Outcome,
 
 // An UPDATE that finds the row but changes nothing, because two renewals fall
 // into one microsecond, affects 0 rows; LAST_INSERT_ID says that it was found.
-const renewByInsertID = `UPDATE {table} SET {expires} = {end}, ATTEMPT = IF(LAST_INSERT_ID(1) > 0, ATTEMPT, ATTEMPT)
+const renewByInsertID = `UPDATE {table} SET {expires} = {later}, ATTEMPT = IF(LAST_INSERT_ID(1) > 0, ATTEMPT, ATTEMPT)
 WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine} AND {expires} >= {now}`
 
-func renewedByInsertID(r result) (bool, error) {
+func changedByInsertID(r result) (bool, error) {
+	if changed, err := changedOne(r); changed || err != nil {
+		return changed, err
+	}
 	id, err := r.LastInsertId()
 	return id == 1, err
 }
 
-// Numbers of the server's errors that pass by themselves.
-func mysqlTransient(err error) bool {
-	return slices.Contains([]uint16{
-		1020,             // record changed since it was read
+// mysqlClass goes by the server's numbers. An error that it answers with has
+// undone the statement; not so when the server or the connection ends.
+func mysqlClass(err error) class {
+	switch mysqlNumber(err) {
+	case 1053, 1077, 1927, // shutting down, connection killed
+		1158, 1159, 1160, 1161, // the network
+		1317: // interrupted
+		return doubtful
+	case 1020, // record changed since it was read
 		1040, 1203, 1226, // too many connections
-		1053,       // shutting down
-		1205, 1213, // lock wait timeout, deadlock
-		1317, 3024, 1969, // interrupted, statement timeout
+		1205, 1213, 3101, // lock wait timeout, deadlock, conflict in a group
+		3024, 1969, // statement timeout
 		1047, // Galera: node not ready
-		1412, // table definition changed
-	}, mysqlNumber(err)) || outdatedStatement(err)
+		1412: // table definition changed
+		return refused
+	}
+	if outdatedStatement(err) {
+		return refused
+	}
+	return permanent
 }

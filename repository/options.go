@@ -103,8 +103,10 @@ func WithUpdateQuery(query string) Option { return func(c *config) { c.updateQue
 
 // WithRenewQuery replaces the UPDATE that prolongs a lease; Spring's name is
 // setRenewQuery. Parameters as WithInsertQuery. It must match client and
-// attempt, must not revive an expired lease, and must change a row whenever it
-// matches one (on MySQL an update to equal values counts as no change).
+// attempt, must neither shorten a lease nor revive an expired one, and must
+// change a row whenever it matches one. On MySQL and MariaDB an update to equal
+// values counts as no change; a LAST_INSERT_ID(1) in the text, as in the
+// default, says that a row was matched.
 func WithRenewQuery(query string) Option { return func(c *config) { c.renewQuery = query } }
 
 var regionPattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
@@ -170,8 +172,8 @@ func checkIdentifier(what, s string) error {
 }
 
 func checkTTL(ttl time.Duration) error {
-	if ttl < MinTTL || ttl > maxTTL {
-		return invalid("TTL %v: want at least %v and at most %v", ttl, MinTTL, maxTTL)
+	if ttl < MinTTL || ttl > MaxTTL {
+		return invalid("TTL %v: want at least %v and at most %v", ttl, MinTTL, MaxTTL)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ func postgres() dialect {
 		vendor:   vendor.Postgres,
 		bindType: sqlx.DOLLAR,
 		clock:    "(statement_timestamp() AT TIME ZONE 'UTC')",
+		max:      "GREATEST",
 		end:      "{now} + CAST(:ttl AS bigint) * INTERVAL '1 microsecond'",
 		left:     "CAST(EXTRACT(EPOCH FROM {expires} - {now}) * 1000000 AS bigint)",
 		shift: func(d time.Duration) string {
@@ -44,7 +45,7 @@ func postgres() dialect {
     SELECT 1 FROM {table}
     WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = {end}, ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, {end}), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.{expires} < {now}
   RETURNING 1)
@@ -55,21 +56,30 @@ FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SEL
 		run:        answerRow,
 		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
 		renew:      renewText,
-		renewed:    changedOne,
+		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255)", "LOCK_NAME": "VARCHAR(255)", "EXPIRED_AFTER": "TIMESTAMP"},
 		timeTypes:  []string{"TIMESTAMP"},
-		transient: func(err error) bool {
-			state := sqlState(err)
-			if state == "08P01" { // the two sides do not understand each other
-				return false
-			}
-			return len(state) == 5 && (state[:2] == "08" || state[:2] == "40" || state[:2] == "53" || state[:2] == "57" ||
-				state == "55P03" || outdatedStatement(err))
-		},
+		class:      postgresClass,
 	}
 }
 
-const renewText = `UPDATE {table} SET {expires} = {end}
+// postgresClass: an error that the server answers with has undone the
+// statement, which is a transaction of its own; not so when the connection or
+// the server ends (08, 57P) or when it says that it does not know (40003).
+func postgresClass(err error) class {
+	state := sqlState(err)
+	switch {
+	case state == "08P01": // the two sides do not understand each other
+		return permanent
+	case state == "40003", len(state) == 5 && (state[:2] == "08" || state[:3] == "57P"):
+		return doubtful
+	case state == "55P03", state == "57014", outdatedStatement(err), len(state) == 5 && (state[:2] == "40" || state[:2] == "53"):
+		return refused
+	}
+	return permanent
+}
+
+const renewText = `UPDATE {table} SET {expires} = {later}
 WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine} AND {expires} >= {now}`
 
 func changedOne(r result) (bool, error) {

@@ -28,7 +28,8 @@ import (
 //     "held", nor "held" as an error;
 //   - must say ErrTransient, not false, when it cannot know whether a request
 //     took effect (a lost connection, a statement that timed out). The caller
-//     then treats the outcome as unknown;
+//     then treats the outcome as unknown. If it knows that there was no effect
+//     the error should match ErrNotExecuted too;
 //   - must be safe for concurrent use, and every operation must be atomic;
 //   - should honour ctx, which carries the deadline of this one request.
 //
@@ -40,14 +41,15 @@ import (
 type LockRepository interface {
 	// Acquire takes req.Key if it is free or its lease has expired. If the
 	// very same attempt owns the row already, because an earlier request of
-	// it had an unknown outcome, the lease starts anew; this is the only way
-	// an attempt may be repeated. Another attempt of the same client is
-	// another owner: it gets "held".
+	// it had an unknown outcome, the lease is prolonged to at least req.TTL
+	// from now, never shortened. Another attempt of the same client is another
+	// owner: it gets "held".
 	Acquire(ctx context.Context, req Request) (Outcome, error)
 
-	// Renew makes the lease end ttl from now, which may be sooner than before.
-	// It returns false if the lease has expired, was taken over or deleted.
-	// It never inserts a row and never revives an expired one.
+	// Renew prolongs the lease to at least ttl from now. It never shortens it:
+	// requests may arrive late and out of order, and the holder trusts the
+	// latest end it was told. It returns false if the lease has expired, was
+	// taken over or deleted, and never inserts or revives one.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error)
 
 	// Delete gives the lease back by deleting its row. It returns false if the
@@ -130,15 +132,20 @@ type LockInfo struct {
 // MinTTL is the shortest lease: the precision of the coarsest store.
 const MinTTL = time.Millisecond
 
-// maxTTL keeps "now + ttl" inside every vendor's date type.
-const maxTTL = 100 * 365 * 24 * time.Hour
+// MaxTTL keeps "now + ttl" inside every vendor's date type.
+const MaxTTL = 100 * 365 * 24 * time.Hour
 
 var (
 	// ErrTransient is matched by errors that may pass by themselves: a
 	// deadlock victim, a serialization failure, a busy database, a timeout, a
-	// lost connection. The outcome of the request is unknown. Try again after
-	// a pause, or clean up after it with Delete.
+	// lost connection. Try again after a pause. Unless the error matches
+	// ErrNotExecuted too, the outcome of the request is unknown: it may have
+	// taken effect, or may yet.
 	ErrTransient = errors.New("repository: transient error")
+
+	// ErrNotExecuted is matched by transient errors of requests that had no
+	// effect and never will: the database refused them, or was not reached.
+	ErrNotExecuted = errors.New("repository: request not executed")
 
 	// ErrClosed is returned by operations on a closed repository.
 	ErrClosed = errors.New("repository: closed")

@@ -23,6 +23,7 @@ func sqlite() dialect {
 		vendor:   vendor.SQLite,
 		bindType: sqlx.QUESTION,
 		clock:    clock,
+		max:      "max",
 		end:      "{now} + (:ttl + 999) / 1000",
 		left:     "({expires} - {now}) * 1000",
 		shift: func(d time.Duration) string {
@@ -32,7 +33,7 @@ func sqlite() dialect {
 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE`,
 		acquire: `INSERT INTO {table} ({columns}) VALUES ({row})
 ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-SET CLIENT_ID = excluded.CLIENT_ID, {expires} = {end}, ATTEMPT = excluded.ATTEMPT,
+SET CLIENT_ID = excluded.CLIENT_ID, {expires} = {later}, ATTEMPT = excluded.ATTEMPT,
   HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
 WHERE {mine} OR {expires} < {now}
 RETURNING 1, '', '', 0`,
@@ -47,12 +48,15 @@ RETURNING 1, '', '', 0`,
 		},
 		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
 		renew:      renewText,
-		renewed:    changedOne,
+		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "INTEGER", "HOLDER": "TEXT", "LOCK_NAME": "TEXT", "EXPIRED_AFTER": "INTEGER NOT NULL DEFAULT 0"},
 		timeTypes:  []string{"INTEGER", "BIGINT", "INT"},
-		transient: func(err error) bool {
+		class: func(err error) class {
 			code, ok := sqliteCode(err)
-			return ok && (code&0xff == 5 || code&0xff == 6) // busy, locked
+			if ok && (code&0xff == 5 || code&0xff == 6) { // busy, locked
+				return refused
+			}
+			return permanent
 		},
 	}
 }

@@ -3,6 +3,7 @@ package registrytest
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -91,6 +92,50 @@ var closeClauses = []clause{
 			t.Errorf("Err = %v, want ErrLockLost", l.Err())
 		}
 		q.unlock(other, nil)
+	}},
+	{"CloseUnderEndedContext", "Close under a context that has ended gives leases back all the same", func(t *testing.T, b Backend) {
+		p := start(t, b, "a", registry.WithTTL(time.Hour))
+		for _, k := range []string{"1", "2", "3"} {
+			p.lock(k)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		p.noRows(0)
+	}},
+	{"CloseReportsErrors", "Close returns every error of a lease it could not give back", func(t *testing.T, b Backend) {
+		p := start(t, b, "a")
+		p.lock("foo")
+		broken := errors.New("permission denied")
+		p.repo.Set(func(context.Context, string, func() error) error { return broken })
+		if err := p.Close(context.Background()); !errors.Is(err, broken) {
+			t.Errorf("Close = %v, want the database's error", err)
+		}
+		p.repo.Set(nil)
+	}},
+	{"CloseRacesLock", "a lock that is being taken while the registry closes is given back before Close returns", func(t *testing.T, b Backend) {
+		for range 30 {
+			p := start(t, b, "a")
+			locked := goes(func() error {
+				hold, err := p.Obtain("foo").LockContext(context.Background())
+				if err == nil {
+					hold.Unlock(context.Background())
+				}
+				return err
+			})
+			runtime.Gosched()
+			if err := p.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+			if n := p.rows(); n != 0 {
+				t.Fatalf("%d rows are left after Close", n)
+			}
+			if err := ends(t, "the lock call", locked); err != nil && !errors.Is(err, registry.ErrClosed) {
+				t.Error(err)
+			}
+		}
 	}},
 	{"CloseWithoutDatabase", "Close returns what it could not give back, within its context", func(t *testing.T, b Backend) {
 		p := start(t, b, "a")

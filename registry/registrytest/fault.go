@@ -12,6 +12,8 @@ import (
 	"github.com/intlock/intlock/repository"
 )
 
+var errRefused = fmt.Errorf("%w: %w: deadlock", repository.ErrTransient, repository.ErrNotExecuted)
+
 var errGone = fmt.Errorf("%w: connection reset", repository.ErrTransient)
 
 // after makes the call and then loses its answer.
@@ -68,8 +70,8 @@ var faultClauses = []clause{
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		_, err = p.Obtain("foo").LockContext(ctx)
-		if !errors.Is(err, registry.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, repository.ErrTransient) {
+		_, err = p.Obtain("bar").LockContext(ctx)
+		if !errors.Is(err, registry.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, registry.ErrUnavailable) {
 			t.Errorf("err = %v, want the context's end and the database's error", err)
 		}
 		func() {
@@ -179,7 +181,12 @@ var faultClauses = []clause{
 		}
 		p.repo.Set(nil)
 		close(release)
+		time.Sleep(20 * time.Millisecond)
+		begin = time.Now()
 		q.use("foo")
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("the next client waited %v", took)
+		}
 		p.noRows(2 * time.Second)
 	}},
 	{"AnswerTooLate", "a grant whose answer comes after its lease has ended is no acquisition", func(t *testing.T, b Backend) {
@@ -268,18 +275,123 @@ var faultClauses = []clause{
 	}},
 	{"RenewUnanswered", "a renewal without an answer is an error, and the lease goes on to its old end", func(t *testing.T, b Backend) {
 		p := start(t, b, "a")
-		hold := p.lock("foo", registry.WithTTL(20*time.Second))
+		hold := p.lock("foo", registry.WithTTL(2*time.Second))
+		before := hold.Remaining()
 		p.repo.Set(func(context.Context, string, func() error) error { return errGone })
-		if err := hold.Renew(context.Background(), registry.WithTTL(time.Second)); !errors.Is(err, registry.ErrUnavailable) {
+		if err := hold.Renew(context.Background(), registry.WithTTL(400*time.Millisecond)); !errors.Is(err, registry.ErrUnavailable) {
 			t.Errorf("err = %v, want ErrUnavailable", err)
 		}
-		// It may have shortened the lease to a second: no more is trusted.
-		if !hold.Held() && hold.Remaining() > time.Second {
-			t.Errorf("remaining %v", hold.Remaining())
+		if left := hold.Remaining(); !hold.Held() || left > before {
+			t.Errorf("remaining %v, before it was %v", left, before)
 		}
 		p.repo.Set(nil)
-		hold.Unlock(context.Background())
+		p.unlock(hold, nil)
+		p.noRows(0)
+	}},
+	{"LateRequestsDoNotShorten", "requests that arrive after later ones do not shorten the lease", func(t *testing.T, b Backend) {
+		p, q := start(t, b, "a"), start(t, b, "b")
+		var first atomic.Bool
+		landed := make(chan error, 2)
+		// The first acquire and the first renewal get no answer, and reach the
+		// store only after the second ones.
+		late := func(_ context.Context, op string, do func() error) error {
+			if op == "delete" || !first.CompareAndSwap(false, true) {
+				return do()
+			}
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				landed <- do()
+			}()
+			return errGone
+		}
+		p.repo.Set(late)
+		hold := p.lock("foo", registry.WithTTL(500*time.Millisecond))
+		if err := hold.Renew(context.Background(), registry.WithTTL(20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		ends(t, "the late acquire", landed)
+		first.Store(false)
+		if err := hold.Renew(context.Background(), registry.WithTTL(500*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		ends(t, "the late renewal", landed)
+		time.Sleep(550 * time.Millisecond)
+		if !hold.Held() {
+			t.Fatal("the lease was lost")
+		}
+		q.refused("foo")
+		p.unlock(hold, nil)
 		p.noRows(2 * time.Second)
+	}},
+	{"HungRequest", "what a hung request leaves is taken back, but never from the call that got the lock meanwhile", func(t *testing.T, b Backend) {
+		p, q := start(t, b, "a", registry.WithTTL(time.Second)), start(t, b, "b")
+		var n atomic.Int64
+		landed := make(chan struct{})
+		p.repo.Set(func(_ context.Context, op string, do func() error) error {
+			if op == "acquire" && n.Add(1) == 1 {
+				defer close(landed)
+				time.Sleep(2500 * time.Millisecond) // the driver ignores its deadline
+				return errGone
+			}
+			return do()
+		})
+		hold := p.lock("foo")
+		if err := hold.Renew(context.Background(), registry.WithTTL(20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		ends(t, "the hung request", landed)
+		time.Sleep(100 * time.Millisecond)
+		q.refused("foo")
+		p.unlock(hold, nil)
+		p.noRows(2 * time.Second)
+	}},
+	{"GhostAfterRelease", "a request that arrives after its lock was given back does not lock it for good", func(t *testing.T, b Backend) {
+		p, q := start(t, b, "a"), start(t, b, "b")
+		var n atomic.Int64
+		landed := make(chan struct{})
+		p.repo.Set(func(_ context.Context, op string, do func() error) error {
+			if op != "acquire" || n.Add(1) > 1 {
+				return do()
+			}
+			go func() {
+				defer close(landed)
+				time.Sleep(200 * time.Millisecond)
+				do()
+			}()
+			return errGone
+		})
+		hold := p.lock("foo", registry.WithTTL(20*time.Second))
+		p.unlock(hold, nil)
+		ends(t, "the late request", landed)
+		begin := time.Now()
+		q.use("foo")
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("the next client waited %v", took)
+		}
+		p.noRows(2 * time.Second)
+	}},
+	{"UnlockAfterRefusal", "a release that the database refused once does not excuse a row that is gone", func(t *testing.T, b Backend) {
+		p, q := start(t, b, "a"), start(t, b, "b")
+		hold := p.lock("foo")
+		b.Expire(t, registry.PathFor("foo"))
+		next := q.lock("foo")
+		var calls atomic.Int64
+		p.repo.Set(func(_ context.Context, op string, do func() error) error {
+			if op == "delete" && calls.Add(1) == 1 {
+				return errRefused
+			}
+			return do()
+		})
+		p.unlock(hold, registry.ErrLockLost)
+		q.unlock(next, nil)
+	}},
+	{"OutageIsNotHeld", "a bounded wait that only met an outage says so, not that the lock is held", func(t *testing.T, b Backend) {
+		p := start(t, b, "a")
+		p.repo.Set(func(context.Context, string, func() error) error { return errGone })
+		_, err := p.Obtain("foo").TryLockFor(context.Background(), 100*time.Millisecond)
+		if !errors.Is(err, registry.ErrUnavailable) || errors.Is(err, registry.ErrNotAcquired) {
+			t.Errorf("err = %v, want ErrUnavailable", err)
+		}
 	}},
 	{"DriverHangs", "a driver that never comes back holds up neither a try, nor an unlock, nor Close", func(t *testing.T, b Backend) {
 		p := start(t, b, "a", registry.WithTTL(time.Second))

@@ -92,10 +92,11 @@ var holdClauses = []clause{
 			t.Fatalf("unlock = %v (%+v), want a LostError of a lock that was taken", err, lost)
 		}
 		p.unlock(hold, registry.ErrNotHeld)
+		p.refused("foo")
+		time.Sleep(20 * time.Millisecond)
 		if told.Load() != 1 {
 			t.Errorf("OnLost was called %d times, want once", told.Load())
 		}
-		p.refused("foo")
 		q.unlock(next, nil)
 	}},
 	{"LostRow", "22: unlocking or renewing a lease whose row was deleted reports it lost", func(t *testing.T, b Backend) {
@@ -148,6 +149,26 @@ var holdClauses = []clause{
 			t.Errorf("Err after a good Unlock = %v", l.Err())
 		}
 	}},
+	{"OnLostUsesRegistry", "OnLost may take locks and close the registry", func(t *testing.T, b Backend) {
+		var p process
+		told := make(chan error, 1)
+		p = start(t, b, "a", registry.WithOnLost(func(*registry.LostError) {
+			err := p.ExecuteLocked(context.Background(), "foo", func(context.Context) error { return nil })
+			told <- errors.Join(err, p.Close(context.Background()))
+		}))
+		hold := p.lock("foo")
+		b.Expire(t, registry.PathFor("foo"))
+		if n, err := p.repo.DeleteExpired(context.Background()); err != nil || n != 1 {
+			t.Fatalf("DeleteExpired = %d, %v", n, err)
+		}
+		unlocked := goes(func() error { return hold.Unlock(context.Background()) })
+		if err := ends(t, "Unlock", unlocked); !errors.Is(err, registry.ErrLockLost) {
+			t.Errorf("unlock = %v, want ErrLockLost", err)
+		}
+		if err := ends(t, "OnLost", told); err != nil {
+			t.Errorf("inside OnLost: %v", err)
+		}
+	}},
 	{"Renew", "13, 15, 39: renewing keeps the lock beyond its TTL", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
 		hold := p.lock("foo", registry.WithTTL(400*time.Millisecond))
@@ -169,19 +190,41 @@ var holdClauses = []clause{
 		}
 		p.unlock(hold, nil)
 	}},
-	{"RenewShorter", "a renewal with a shorter TTL shortens the lease", func(t *testing.T, b Backend) {
+	{"RenewNeverShortens", "a renewal with a shorter TTL leaves the lease as it is", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
 		hold := p.lock("foo")
-		ctx := hold.Context(context.Background())
-		if err := hold.Renew(context.Background(), registry.WithTTL(200*time.Millisecond)); err != nil {
+		if err := hold.Renew(context.Background(), registry.WithTTL(100*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		if left := hold.Remaining(); left > 200*time.Millisecond {
+		if left := hold.Remaining(); left < 5*time.Second {
 			t.Errorf("remaining %v", left)
 		}
-		ends(t, "the context", ctx.Done())
-		q.unlock(q.lock("foo"), nil)
-		p.unlock(hold, registry.ErrLockLost)
+		time.Sleep(150 * time.Millisecond)
+		q.refused("foo")
+		p.unlock(hold, nil)
+	}},
+	{"RenewRacesUnlock", "a renewal that an Unlock overtakes is no loss", func(t *testing.T, b Backend) {
+		var told atomic.Int64
+		p := start(t, b, "a", registry.WithOnLost(func(*registry.LostError) { told.Add(1) }))
+		hold := p.lock("foo")
+		asking := make(chan struct{})
+		p.repo.Set(func(_ context.Context, op string, do func() error) error {
+			if op == "renew" {
+				close(asking)
+				time.Sleep(50 * time.Millisecond)
+			}
+			return do()
+		})
+		renewed := goes(func() error { return hold.Renew(context.Background()) })
+		ends(t, "the renewal", asking)
+		p.unlock(hold, nil)
+		if err := ends(t, "the renewal", renewed); err != nil && !errors.Is(err, registry.ErrNotHeld) {
+			t.Errorf("renew = %v, want ErrNotHeld", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if n := told.Load(); n != 0 {
+			t.Errorf("OnLost was called %d times", n)
+		}
 	}},
 	{"RenewNotHeld", "14: renewing a key that this registry does not hold fails with ErrNotHeld", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
@@ -247,6 +290,21 @@ var holdClauses = []clause{
 		q.refused("foo")
 		p.unlock(inner, nil)
 		p.noRows(0)
+	}},
+	{"ReleasedContext", "the context of an unlocked hold joins nothing, even while a nested hold goes on", func(t *testing.T, b Backend) {
+		p := start(t, b, "a")
+		outer := p.lock("foo")
+		ctx := outer.Context(context.Background())
+		inner, err := p.Obtain("foo").LockContext(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.unlock(outer, nil)
+		if _, err := p.Obtain("foo").TryLockContext(context.WithoutCancel(ctx)); !errors.Is(err, registry.ErrNotAcquired) {
+			t.Errorf("err = %v, want ErrNotAcquired", err)
+		}
+		p.unlock(inner, nil)
+		p.unlock(p.lock("foo"), nil)
 	}},
 	{"NestedTTL", "a nested call never shortens the lease, and lengthens it to the TTL it names", func(t *testing.T, b Backend) {
 		p := start(t, b, "a")

@@ -45,13 +45,18 @@ var clauses = []clause{
 		}
 		a.delete(lease, true)
 	}},
-	{"SameAttempt", "the same attempt may acquire again, and its lease starts anew", func(t *testing.T, h Harness) {
+	{"SameAttempt", "the same attempt may acquire again: its lease is prolonged, never shortened", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")
 		req := request(keyA, 2*time.Second)
 		a.try(req)
 		req.TTL = long
 		if out := a.try(req); !out.Acquired {
 			t.Fatalf("second Acquire of the same attempt = %+v", out)
+		}
+		h.checkLeft(t, b.refused(keyA), long)
+		req.TTL = time.Second // as a request that comes late
+		if out := a.try(req); !out.Acquired {
+			t.Fatalf("third Acquire of the same attempt = %+v", out)
 		}
 		h.checkLeft(t, b.refused(keyA), long)
 		a.delete(req.Lease(), true)
@@ -120,7 +125,7 @@ var clauses = []clause{
 			time.Sleep(5 * time.Millisecond)
 		}
 	}},
-	{"RenewKeeps", "renewing counts from now, to a longer end or a shorter one", func(t *testing.T, h Harness) {
+	{"RenewKeeps", "renewing prolongs the lease from now, and never shortens it", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")
 		lease := a.take(keyA, 2*time.Second)
 		a.renew(lease, long, true)
@@ -128,7 +133,7 @@ var clauses = []clause{
 		for range 100 { // also twice within the clock's precision
 			a.renew(lease, 5*time.Second, true)
 		}
-		h.checkLeft(t, b.refused(keyA), 5*time.Second)
+		h.checkLeft(t, b.refused(keyA), long)
 	}},
 	{"RenewExpired", "renewing never revives an expired lease, even if nobody took it", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")

@@ -8,7 +8,7 @@ WITH me AS (
     SELECT 1 FROM INT_LOCK
     WHERE LOCK_KEY = CAST($8 AS bpchar) AND REGION = CAST($9 AS varchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC') AND (CLIENT_ID = CAST($10 AS bpchar) AND ATTEMPT = CAST($11 AS bigint)) IS NOT TRUE)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC') + CAST($12 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($12 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
   RETURNING 1)
@@ -18,14 +18,14 @@ SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), CAST(
 FROM INT_LOCK WHERE LOCK_KEY = CAST($13 AS bpchar) AND REGION = CAST($14 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
 
 -- update (client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC') + CAST($2 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = CAST($3 AS bigint), HOLDER = CAST($4 AS varchar), LOCK_NAME = CAST($5 AS varchar)
+UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), EXPIRED_AFTER = GREATEST(EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($2 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = CAST($3 AS bigint), HOLDER = CAST($4 AS varchar), LOCK_NAME = CAST($5 AS varchar)
 WHERE LOCK_KEY = CAST($6 AS bpchar) AND REGION = CAST($7 AS varchar) AND ((CLIENT_ID = CAST($8 AS bpchar) AND ATTEMPT = CAST($9 AS bigint)) OR EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC'));
 
 -- insert (lock_key, region, client_id, ttl, attempt, holder, lock_name)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME) VALUES (CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST($4 AS bigint) * INTERVAL '1 microsecond', CAST($5 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING;
 
 -- renew (ttl, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond'
+UPDATE INT_LOCK SET EXPIRED_AFTER = GREATEST(EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond')
 WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint)) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
 
 -- delete (lock_key, region, client_id, attempt)
@@ -53,7 +53,7 @@ WITH me AS (
     SELECT 1 FROM INT_LOCK
     WHERE LOCK_KEY = CAST($8 AS bpchar) AND REGION = CAST($9 AS varchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') AND (CLIENT_ID = CAST($10 AS bpchar) AND ATTEMPT = CAST($11 AS bigint)) IS NOT TRUE)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($12 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($12 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
   RETURNING 1)
@@ -63,14 +63,14 @@ SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), CAST(
 FROM INT_LOCK WHERE LOCK_KEY = CAST($13 AS bpchar) AND REGION = CAST($14 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
 
 -- update (client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($2 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = CAST($3 AS bigint), HOLDER = CAST($4 AS varchar), LOCK_NAME = CAST($5 AS varchar)
+UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), CREATED_DATE = GREATEST(CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($2 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = CAST($3 AS bigint), HOLDER = CAST($4 AS varchar), LOCK_NAME = CAST($5 AS varchar)
 WHERE LOCK_KEY = CAST($6 AS bpchar) AND REGION = CAST($7 AS varchar) AND ((CLIENT_ID = CAST($8 AS bpchar) AND ATTEMPT = CAST($9 AS bigint)) OR CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds'));
 
 -- insert (lock_key, region, client_id, ttl, attempt, holder, lock_name)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME) VALUES (CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($4 AS bigint) * INTERVAL '1 microsecond', CAST($5 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING;
 
 -- renew (ttl, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond'
+UPDATE INT_LOCK SET CREATED_DATE = GREATEST(CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond')
 WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint)) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
 
 -- delete (lock_key, region, client_id, attempt)

@@ -7,20 +7,20 @@ FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= CAST(ROUND(
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, ttl, client_id, attempt)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME) VALUES (?, ?, ?, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER), CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ?, ?, ?)
 ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-SET CLIENT_ID = excluded.CLIENT_ID, EXPIRED_AFTER = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ATTEMPT = excluded.ATTEMPT,
+SET CLIENT_ID = excluded.CLIENT_ID, EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000), ATTEMPT = excluded.ATTEMPT,
   HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
 WHERE (CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)
 RETURNING 1, '', '', 0;
 
 -- update (client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET CLIENT_ID = ?, EXPIRED_AFTER = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ATTEMPT = ?, HOLDER = ?, LOCK_NAME = ?
+UPDATE INT_LOCK SET CLIENT_ID = ?, EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000), ATTEMPT = ?, HOLDER = ?, LOCK_NAME = ?
 WHERE LOCK_KEY = ? AND REGION = ? AND ((CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER));
 
 -- insert (lock_key, region, client_id, ttl, attempt, holder, lock_name)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME) VALUES (?, ?, ?, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER), CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ?, ?, ?) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING;
 
 -- renew (ttl, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET EXPIRED_AFTER = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000
+UPDATE INT_LOCK SET EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000)
 WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
 
 -- delete (lock_key, region, client_id, attempt)
@@ -47,20 +47,20 @@ FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (CAST(ROUND(
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, ttl, client_id, attempt)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME) VALUES (?, ?, ?, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ?, ?, ?)
 ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-SET CLIENT_ID = excluded.CLIENT_ID, CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ATTEMPT = excluded.ATTEMPT,
+SET CLIENT_ID = excluded.CLIENT_ID, CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000), ATTEMPT = excluded.ATTEMPT,
   HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
 WHERE (CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)
 RETURNING 1, '', '', 0;
 
 -- update (client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET CLIENT_ID = ?, CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ATTEMPT = ?, HOLDER = ?, LOCK_NAME = ?
+UPDATE INT_LOCK SET CLIENT_ID = ?, CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000), ATTEMPT = ?, HOLDER = ?, LOCK_NAME = ?
 WHERE LOCK_KEY = ? AND REGION = ? AND ((CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000));
 
 -- insert (lock_key, region, client_id, ttl, attempt, holder, lock_name)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME) VALUES (?, ?, ?, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ?, ?, ?) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING;
 
 -- renew (ttl, lock_key, region, client_id, attempt)
-UPDATE INT_LOCK SET CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000
+UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000)
 WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
 
 -- delete (lock_key, region, client_id, attempt)
