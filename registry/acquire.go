@@ -84,14 +84,12 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 			continue // it is cleaned up after; the top of the loop says why
 		case err == nil && out.Acquired:
 			e.outage.end()
-			if steppedBack {
-				e.streak.unused(r)
-			}
+			e.streak.granted(r, steppedBack)
 			return newGrant(r, e, l.key, a, asked), nil
 		case err == nil:
 			silence = nil
 			e.outage.end()
-			e.streak.broken()
+			e.streak.broken(r)
 			steppedBack = false
 			refused.heldBy(out)
 			pause = jitter(r.config.idle)

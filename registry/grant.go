@@ -135,7 +135,7 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 		limit := max(min(statementLimit(c.ttl), g.remaining())/3, time.Millisecond)
 		ok, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) (bool, error) {
 			return g.registry.repo.Renew(ctx, g.attempt.lease, c.ttl)
-		}), limit)
+		}), limit, nil, nil)
 		switch {
 		case err == nil:
 			return g.renewed(asked, ok)

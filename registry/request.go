@@ -33,21 +33,17 @@ func ask[T any](ctx context.Context, r *JdbcLockRegistry, limit time.Duration, c
 }
 
 // await waits for an answer: a little longer than limit, so that the driver
-// can say itself that its time is up, or until one of the channels in leave
-// (nil ones do not count) is closed.
-func await[T any](answers <-chan answer[T], limit time.Duration, leave ...<-chan struct{}) (T, error) {
+// can say itself that its time is up, or until leave or closing is closed; nil
+// ones never are.
+func await[T any](answers <-chan answer[T], limit time.Duration, leave, closing <-chan struct{}) (T, error) {
 	timer := time.NewTimer(limit + max(limit/4, 50*time.Millisecond))
 	defer timer.Stop()
 	var none T
-	var first, second <-chan struct{}
-	if len(leave) == 2 {
-		first, second = leave[0], leave[1]
-	}
 	select {
 	case a := <-answers:
 		return a.value, a.err
-	case <-first:
-	case <-second:
+	case <-leave:
+	case <-closing:
 	case <-timer.C:
 		return none, errNoAnswer
 	}
@@ -141,5 +137,5 @@ func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration) {
 }
 
 func (r *JdbcLockRegistry) delete(ctx context.Context, lease repository.Lease, limit time.Duration) (bool, error) {
-	return await(ask(ctx, r, limit, func(ctx context.Context) (bool, error) { return r.repo.Delete(ctx, lease) }), limit)
+	return await(ask(ctx, r, limit, func(ctx context.Context) (bool, error) { return r.repo.Delete(ctx, lease) }), limit, nil, nil)
 }

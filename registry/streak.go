@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -19,13 +20,14 @@ import (
 type streak struct {
 	since time.Time     // when it began
 	freed time.Time     // when this process last gave the row back
-	limit time.Duration // how long it may go on; 0 means the shortest
+	limit time.Duration // how long it may go on; 0: not decided yet
 }
 
-// The shortest streak before a step back, in pauses: with Spring's 100 ms
-// between tries about a second. One that nobody used doubles it, up to the
-// longest: then a process alone gives away one part in 64.
-const shortestStreak, longestStreak = 8, 64
+// How long a streak lasts before a step back, counted in pauses: at first, and
+// with Spring's 100 ms between tries that is about a second; once another
+// process was seen; and, as each step back that nobody used doubles it, at
+// most. A process alone gives away one part in 64 in the end.
+const firstStreak, sharedStreak, longestStreak = 8, 2, 64
 
 // stepBack pauses if the streak has been long enough, and reports whether it
 // did. It does not where the call has no time for it.
@@ -36,7 +38,7 @@ func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, wait time.Du
 		return false
 	}
 	pause := r.stepBackPause()
-	if now.Sub(s.since) < max(s.limit, shortestStreak*pause) || wait >= 0 && wait < 2*pause {
+	if now.Sub(s.since) < cmp.Or(s.limit, firstStreak*pause) || wait >= 0 && wait < 2*pause {
 		return false
 	}
 	if end, ok := ctx.Deadline(); ok && end.Sub(now) < 2*pause {
@@ -50,11 +52,19 @@ func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, wait time.Du
 // stepBackPause is longer than the longest pause of those who wait elsewhere.
 func (r *JdbcLockRegistry) stepBackPause() time.Duration { return r.config.idle + r.config.idle/4 }
 
-// unused: nobody took the row during a step back.
-func (s *streak) unused(r *JdbcLockRegistry) {
-	pause := r.stepBackPause()
-	s.limit = min(2*max(s.limit, shortestStreak*pause), longestStreak*pause)
+// granted: this process has the row, after a step back nobody took it if
+// steppedBack is set.
+func (s *streak) granted(r *JdbcLockRegistry, steppedBack bool) {
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	if steppedBack {
+		pause := r.stepBackPause()
+		s.limit = min(2*cmp.Or(s.limit, firstStreak*pause), longestStreak*pause)
+	}
 }
 
 // broken: another process has the row.
-func (s *streak) broken() { *s = streak{} }
+func (s *streak) broken(r *JdbcLockRegistry) {
+	s.since, s.limit = time.Time{}, sharedStreak*r.stepBackPause()
+}
