@@ -30,8 +30,7 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 	closed := r.closed
 	r.mu.Unlock()
 	if closed {
-		hold.Unlock(ctx)
-		return nil, closedError(l.key)
+		return nil, errors.Join(closedError(l.key), hold.Unlock(ctx))
 	}
 	return hold, nil
 }
@@ -47,14 +46,16 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 	a := &attempt{registry: r, lease: req.Lease(), ttl: c.ttl}
 	refused := &NotAcquiredError{Key: l.key}
 	fail := func(err error) (*grant, error) {
-		a.end(false)
+		a.end(false, c.ttl)
 		return nil, err
 	}
 	var silence error // the database's last error, nil once it has answered
 	// giveUp ends a wait: because of cause, or of time if that is nil.
 	giveUp := func(cause error) (*grant, error) {
-		if silence != nil && refused.held == "" { // nothing says that anybody holds it
+		if silence != nil {
 			silence = unavailable("acquire", l.key, silence)
+		}
+		if silence != nil && refused.held == "" { // nothing says that anybody holds it
 			if cause == nil {
 				return fail(silence)
 			}
@@ -63,7 +64,7 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 		refused.Waited, refused.Cause = time.Since(start), errors.Join(cause, silence)
 		return fail(refused)
 	}
-	steppedBack := e.streak.stepBack(ctx, r, c.wait)
+	steppedBack := e.streak.stepBack(ctx, r, c, start)
 	for {
 		if r.isClosing() {
 			return fail(closedError(l.key))

@@ -163,7 +163,7 @@ func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, wait time.Dur
 func (r *JdbcLockRegistry) refuse(e *entry, key string, waited time.Duration, cause error) error {
 	err := &NotAcquiredError{Key: key, Waited: waited, Cause: cause, held: "others of this process wait for it"}
 	if e.grant != nil {
-		err.heldBy(repository.Outcome{ClientID: r.repo.ClientID(), Holder: "this process", Remaining: max(0, e.grant.remaining())})
+		err.heldBy(repository.Outcome{ClientID: r.clientID, Holder: "this process", Remaining: max(0, e.grant.remaining())})
 	}
 	r.unuse(e)
 	return err

@@ -19,22 +19,24 @@ const (
 
 // Close ends the registry. Lock calls, waiting ones too, fail with ErrClosed.
 // The contexts of holds end, and Close waits for their holders to unlock: a
-// second at most, or until ctx ends. Then it gives back what is still held,
-// lease by lease, and the Unlock of such a hold returns ErrLockLost. This it
-// does even if ctx has ended, in the time ctx had left but at least a second.
+// second at most, or half of the time that ctx has. Then it gives back what is
+// still held, lease by lease, and the Unlock of such a hold returns
+// ErrLockLost. This it does even if ctx has ended, for at least a second.
 // Locks of other registries are never touched, even under the same client id.
 //
 // It returns the errors of leases that could not be given back; those end with
-// their TTL. All of it takes at most ten seconds. The repository stays open.
+// their TTL. All of it takes about ten seconds at most. The repository stays
+// open.
 func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		select {
 		case <-r.done:
+			return nil
 		case <-ctx.Done():
+			return contextCause(ctx)
 		}
-		return nil
 	}
 	r.closed = true
 	close(r.closing)
@@ -51,16 +53,16 @@ func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 	for _, g := range held {
 		g.endContexts(closedError(g.key))
 	}
-	limit := closeLimit
+	left := closeLimit
 	if end, ok := ctx.Deadline(); ok {
-		limit = min(limit, max(time.Until(end), closeGrace))
+		left = min(left, max(time.Until(end), 0))
 	}
 	if ctx.Err() != nil {
-		limit = closeGrace
+		left = 0
 	}
-	grace, stop := context.WithTimeout(ctx, closeGrace)
+	grace, stop := context.WithTimeout(ctx, min(closeGrace, left/2))
 	defer stop()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(left, left/2+closeGrace))
 	defer cancel()
 	errs := r.takeBack(held, grace, last)
 	r.background.wait(last)
@@ -79,9 +81,11 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 	for range min(closeParallel, len(held)) {
 		all.Go(func() {
 			for g := range next {
-				g.lose(LossClosed)
+				if !g.isReturning() { // else its holder is giving it back just now
+					g.lose(LossClosed)
+				}
 				if last.Err() == nil {
-					g.giveBack(last)
+					g.giveBack(last, false)
 				}
 				if err := g.failedToReturn(); err != nil {
 					mu.Lock()

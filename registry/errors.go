@@ -125,7 +125,8 @@ type LostError struct {
 	Key    string
 	Reason LossReason
 	// Untaken is set by the Unlock that found the row still in place after the
-	// lease had run out: nobody else has held the lock up to that moment.
+	// lease had run out: nobody else has held the lock up to that moment. It
+	// is not set where a late request may have put the row back.
 	Untaken bool
 }
 

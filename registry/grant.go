@@ -26,7 +26,8 @@ type grant struct {
 	lost      *LostError
 	members   []*Hold // not unlocked yet
 	timer     *time.Timer
-	returning bool // giveBack has begun
+	longest   time.Duration // TTL ever asked for: what a row may still have
+	returning bool          // giveBack has begun
 
 	// Written by giveBack before returned is closed.
 	result  error // what Unlock says
@@ -35,7 +36,7 @@ type grant struct {
 
 func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, t trust) *grant {
 	g := &grant{
-		registry: r, entry: e, key: key, attempt: a, trust: t,
+		registry: r, entry: e, key: key, attempt: a, trust: t, longest: t.ttl,
 		renewing: make(chan struct{}, 1), returned: make(chan struct{}),
 	}
 	g.members = []*Hold{{grant: g}}
@@ -119,6 +120,9 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 	}
 	g.renewing <- struct{}{}
 	defer func() { <-g.renewing }()
+	g.mu.Lock()
+	g.longest = max(g.longest, c.ttl)
+	g.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(statementLimit(c.ttl), max(0, g.remaining())))
 	defer cancel()
@@ -188,7 +192,7 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	if last {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
-		return g.giveBack(ctx)
+		return g.giveBack(ctx, true)
 	}
 	if lost != nil {
 		return lost
@@ -198,12 +202,15 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 
 // giveBack returns the lease to the database and the local turn to the queue,
 // once; a second caller gets the result of the first. The turn goes on in any
-// case: nobody in this process should wait for a database that is away.
-func (g *grant) giveBack(ctx context.Context) error {
+// case: nobody in this process should wait for a database that is away. If it
+// is not the holder who gives back, but Close, the holder may work on, and what
+// the row showed says nothing about that.
+func (g *grant) giveBack(ctx context.Context, byHolder bool) error {
 	lost := g.check()
 	g.mu.Lock()
 	first := !g.returning
 	g.returning = true
+	longest := g.longest
 	if g.timer != nil {
 		g.timer.Stop()
 	}
@@ -226,7 +233,7 @@ func (g *grant) giveBack(ctx context.Context) error {
 		g.failure = fmt.Errorf("registry: give back lock %s: %w", quote(g.key), err)
 	}
 	switch {
-	case lost != nil && deleted:
+	case lost != nil && deleted && byHolder && lost.Reason == LossExpired && !g.attempt.ghost:
 		untaken := *lost
 		untaken.Untaken = true
 		g.result = &untaken
@@ -237,7 +244,7 @@ func (g *grant) giveBack(ctx context.Context) error {
 	case !deleted && !doubt:
 		g.result = g.lose(LossGone)
 	}
-	g.attempt.end(g.failure != nil)
+	g.attempt.end(g.failure != nil, longest)
 	r := g.registry
 	g.entry.streak.freed = time.Now()
 	r.mu.Lock()

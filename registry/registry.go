@@ -18,8 +18,9 @@ import (
 //
 // A process needs one registry per region, with a repository of its own.
 type JdbcLockRegistry struct {
-	repo   repository.LockRepository
-	config config
+	repo     repository.LockRepository
+	clientID string
+	config   config
 
 	closing    chan struct{} // closed by Close: ends every wait
 	done       chan struct{} // closed when Close is done
@@ -52,7 +53,7 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	r := &JdbcLockRegistry{repo: repo, config: c, cache: newCache(c.capacity), closing: make(chan struct{}), done: make(chan struct{})}
+	r := &JdbcLockRegistry{repo: repo, clientID: repo.ClientID(), config: c, cache: newCache(c.capacity), closing: make(chan struct{}), done: make(chan struct{})}
 	r.open, r.shut = context.WithCancel(context.Background())
 	return r, nil
 }

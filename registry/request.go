@@ -73,12 +73,15 @@ type attempt struct {
 	over     atomic.Bool
 }
 
-// end marks the attempt as over: the call has failed, or the lease was given
-// back (or could not be: leftover).
-func (a *attempt) end(leftover bool) {
+// end marks the attempt as over: the call has failed, or the lease, of at most
+// ttl, was given back (or could not be: leftover).
+func (a *attempt) end(leftover bool, ttl time.Duration) {
 	a.over.Store(true)
-	if a.ghost || leftover {
-		a.registry.cleanUp(a.lease, a.ttl)
+	switch {
+	case a.ghost:
+		a.registry.cleanUp(a.lease, ttl, untilTTL)
+	case leftover:
+		a.registry.cleanUp(a.lease, ttl, untilFound)
 	}
 }
 
@@ -97,28 +100,38 @@ func (a *attempt) request(ctx context.Context, req repository.Request, limit tim
 	}
 	r.background.run(func() {
 		late := <-answers
-		// Without an answer the call goes on, and cleans up at its own end.
-		if (late.value.Acquired || unknown(late.err)) && a.over.Load() {
-			r.cleanUp(a.lease, a.ttl)
+		switch { // without an answer the call goes on, and cleans up at its own end
+		case !a.over.Load():
+		case unknown(late.err):
+			r.cleanUp(a.lease, a.ttl, untilTTL)
+		case late.value.Acquired:
+			r.cleanUp(a.lease, a.ttl, untilFound)
 		}
 	})
 	return out, err
 }
 
-// cleanUp deletes in the background what a request with an unknown outcome may
-// have left, or may still leave when it arrives late: by owner and attempt, so
-// that no other lease is touched, until it finds the row or its TTL has passed.
-// When the registry closes the first answer is the last, and a few more tries
-// have to do.
-func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration) {
+// How long a clean-up goes on: one row that is there, or was, is deleted once.
+// But of requests that may arrive at any time there may be several.
+const (
+	untilFound = false
+	untilTTL   = true
+)
+
+// cleanUp deletes in the background what a request has left, or may still
+// leave when it arrives late: by owner and attempt, so that no other lease is
+// touched, and no longer than its TTL, when it ends by itself. When the
+// registry closes the first answer is the last, and a few more tries have to
+// do.
+func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration, lasting bool) {
 	r.background.run(func() {
 		ctx, cancel := context.WithTimeout(r.open, ttl)
 		defer cancel()
 		start, triesLeft := time.Now(), 5
 		for triesLeft > 0 {
 			deleted, err := r.delete(ctx, lease, min(statementLimit(ttl), 5*time.Second))
-			answered := err == nil || !errors.Is(err, repository.ErrTransient)
-			if deleted || answered && (err != nil || r.isClosing()) {
+			permanent := err != nil && !errors.Is(err, repository.ErrTransient)
+			if permanent || deleted && !lasting || err == nil && r.isClosing() {
 				return
 			}
 			// What has not arrived after a while may take as long again.

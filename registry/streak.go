@@ -31,14 +31,17 @@ const firstStreak, sharedStreak, longestStreak = 8, 2, 64
 
 // stepBack pauses if the streak has been long enough, and reports whether it
 // did. It does not where the call has no time for it.
-func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, wait time.Duration) bool {
+func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, c call, start time.Time) bool {
 	now := time.Now()
 	if now.Sub(s.freed) > r.config.idle {
 		s.since = now // it was free long enough for anybody to find it
 		return false
 	}
 	pause := r.stepBackPause()
-	if now.Sub(s.since) < cmp.Or(s.limit, firstStreak*pause) || wait >= 0 && wait < 2*pause {
+	if s.since.IsZero() || now.Sub(s.since) < cmp.Or(s.limit, firstStreak*pause) {
+		return false
+	}
+	if c.wait >= 0 && c.wait-now.Sub(start) < 2*pause {
 		return false
 	}
 	if end, ok := ctx.Deadline(); ok && end.Sub(now) < 2*pause {

@@ -72,6 +72,12 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 	if e.class = classAnywhere(err); e.class == permanent {
 		e.class = r.classHere(err)
 	}
+	// What was refused in the end may have been executed before: a connection
+	// that died after sending makes database/sql try again, and fail to dial.
+	var sent *sentError
+	if e.class == refused && errors.As(err, &sent) && (sent.runs > 1 || notSent(err)) {
+		e.class = doubtful
+	}
 	switch {
 	case strings.Contains(err.Error(), "sql: database is closed"):
 		e.hint = "the *sql.DB was closed: close the registry before it"
@@ -102,21 +108,24 @@ func (r *DefaultLockRepository) classHere(err error) class {
 // classAnywhere recognises what looks the same on every vendor: a timeout of
 // this request, and a connection that broke or could not be made.
 func classAnywhere(err error) class {
-	var network *net.OpError
-	if errors.As(err, &network) && network.Op == "dial" {
-		return refused
-	}
 	var timeout net.Error
 	switch {
+	case notSent(err):
+		return refused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, errSentAgain), errors.As(err, &timeout),
 		strings.Contains(err.Error(), "invalid connection"): // go-sql-driver/mysql
 		return doubtful
-	case strings.Contains(err.Error(), "sql: statement is closed"): // prepared anew on the next try
-		return refused
 	}
 	return permanent
+}
+
+// notSent: this run of the statement ended before anything was sent.
+func notSent(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) && network.Op == "dial" ||
+		strings.Contains(err.Error(), "sql: statement is closed") // prepared anew on the next try
 }
 
 // The drivers are not imported, so that a program gets only the one it uses:

@@ -70,6 +70,11 @@ func TestClasses(t *testing.T) {
 		{vendor.Postgres, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, refused},
 		{vendor.Postgres, errors.New("sql: statement is closed"), refused},
 		{vendor.Postgres, errors.New("anything else"), permanent},
+		// The last run was refused, or never sent; an earlier one may have been executed.
+		{vendor.Postgres, &sentError{1, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, doubtful},
+		{vendor.Postgres, &sentError{2, pg("40001")}, doubtful},
+		{vendor.Postgres, &sentError{1, pg("40001")}, refused},
+		{vendor.Postgres, &sentError{1, pg("42P01")}, permanent},
 		{"", pg("57P03"), doubtful}, // before the server said what it is
 		{"", my(1040), refused},
 	} {

@@ -46,8 +46,10 @@ func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outco
 // Each statement is atomic by itself, so no transaction holds them together,
 // and two that race end with one row inserted and one "held".
 func (r *DefaultLockRepository) acquireInTwo(ctx context.Context, v values) (Outcome, error) {
+	again := false
 	for _, s := range []*statement{r.update, r.insert} {
 		result, sent, err := s.exec(ctx, r.db, v)
+		again = again || sent.again()
 		if err == nil {
 			var changed bool
 			if changed, err = r.dialect.changed(result); changed {
@@ -57,7 +59,7 @@ func (r *DefaultLockRepository) acquireInTwo(ctx context.Context, v values) (Out
 		if err != nil && !(s == r.insert && duplicateKey(err)) {
 			return Outcome{}, r.fail(s, err)
 		}
-		if s == r.insert && sent.again() {
+		if s == r.insert && again {
 			return Outcome{}, r.wrap(s.op, errSentAgain)
 		}
 	}

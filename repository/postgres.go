@@ -84,7 +84,7 @@ WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine} AND {expires} >= {now
 
 func changedOne(r result) (bool, error) {
 	n, err := r.RowsAffected()
-	return n == 1, err
+	return n > 0, err // 2 for a custom ON DUPLICATE KEY UPDATE
 }
 
 // answerRow reads the four columns that Postgres and MariaDB answer with. No

@@ -110,6 +110,22 @@ func (c *sendCount) Value() (driver.Value, error) {
 	return driver.DefaultParameterConverter.ConvertValue(c.value)
 }
 
+// unsure marks an error of a statement that was sent before: the error is that
+// of its last run, and an earlier one may have had its effect.
+func (c *sendCount) unsure(err error) error {
+	if err == nil || c.runs == 0 {
+		return err
+	}
+	return &sentError{runs: c.runs, error: err}
+}
+
+type sentError struct {
+	runs int
+	error
+}
+
+func (e *sentError) Unwrap() error { return e.error }
+
 // again reports whether the statement may have run more than once.
 func (c *sendCount) again() bool { return c.runs > 1 }
 
@@ -120,7 +136,7 @@ func (s *statement) exec(ctx context.Context, db Pool, v values) (sql.Result, *s
 		return nil, sent, err
 	}
 	result, err := stmt.ExecContext(ctx, s.args(v, sent)...)
-	return result, sent, err
+	return result, sent, sent.unsure(err)
 }
 
 // query runs the statement and scans every row. The last row is left in dest:
@@ -131,9 +147,10 @@ func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (
 	if err != nil {
 		return false, err
 	}
-	rows, err := stmt.QueryContext(ctx, s.args(v, new(sendCount))...)
+	sent := new(sendCount)
+	rows, err := stmt.QueryContext(ctx, s.args(v, sent)...)
 	if err != nil {
-		return false, err
+		return false, sent.unsure(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -143,7 +160,7 @@ func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (
 		found = true
 	}
 	if err := rows.Err(); err != nil {
-		return false, err
+		return false, sent.unsure(err)
 	}
 	return found, rows.Close()
 }

@@ -19,7 +19,9 @@ type Around struct {
 }
 
 // Hook runs around one call: op is "acquire", "renew" or "delete". What it
-// returns is what the caller gets in place of the call's error.
+// returns is what the caller gets in place of the call's error. It may call do
+// later, from a goroutine of its own, as a network delivers late: the request
+// is then executed though its caller has left.
 type Hook func(ctx context.Context, op string, do func() error) error
 
 // Set sets the hook; nil calls straight through.
@@ -29,42 +31,55 @@ func (a *Around) Set(h Hook) {
 	a.hook = h
 }
 
-func (a *Around) call(ctx context.Context, op string, do func() error) error {
+// around runs the hook around a call. The result of a call that the hook makes
+// after it has returned is nobody's.
+func around[T any](a *Around, ctx context.Context, op string, call func() (T, error)) (T, error) {
 	a.mu.Lock()
 	h := a.hook
 	a.mu.Unlock()
 	if h == nil {
-		return do()
+		return call()
 	}
-	return h(ctx, op, do)
+	var mu sync.Mutex // guards result
+	var result T
+	err := h(ctx, op, func() error {
+		out, err := call()
+		mu.Lock()
+		defer mu.Unlock()
+		result = out
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return result, nil
+}
+
+// overtaken is the context of a request that may arrive after its caller's has
+// ended: what is on its way is not called back.
+func overtaken(ctx context.Context) context.Context {
+	if ctx.Err() != nil {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 // Acquire implements repository.LockRepository.
-func (a *Around) Acquire(ctx context.Context, req repository.Request) (out repository.Outcome, err error) {
-	err = a.call(ctx, "acquire", func() (err error) {
-		out, err = a.LockRepository.Acquire(ctx, req)
-		return err
+func (a *Around) Acquire(ctx context.Context, req repository.Request) (repository.Outcome, error) {
+	return around(a, ctx, "acquire", func() (repository.Outcome, error) {
+		return a.LockRepository.Acquire(overtaken(ctx), req)
 	})
-	if err != nil {
-		out = repository.Outcome{}
-	}
-	return out, err
 }
 
 // Renew implements repository.LockRepository.
-func (a *Around) Renew(ctx context.Context, lease repository.Lease, ttl time.Duration) (ok bool, err error) {
-	err = a.call(ctx, "renew", func() (err error) {
-		ok, err = a.LockRepository.Renew(ctx, lease, ttl)
-		return err
-	})
-	return ok && err == nil, err
+func (a *Around) Renew(ctx context.Context, lease repository.Lease, ttl time.Duration) (bool, error) {
+	return around(a, ctx, "renew", func() (bool, error) { return a.LockRepository.Renew(overtaken(ctx), lease, ttl) })
 }
 
 // Delete implements repository.LockRepository.
-func (a *Around) Delete(ctx context.Context, lease repository.Lease) (ok bool, err error) {
-	err = a.call(ctx, "delete", func() (err error) {
-		ok, err = a.LockRepository.Delete(ctx, lease)
-		return err
-	})
-	return ok && err == nil, err
+func (a *Around) Delete(ctx context.Context, lease repository.Lease) (bool, error) {
+	return around(a, ctx, "delete", func() (bool, error) { return a.LockRepository.Delete(overtaken(ctx), lease) })
 }
