@@ -186,7 +186,7 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	g.mu.Lock()
 	g.members = slices.DeleteFunc(g.members, func(m *Hold) bool { return m == h })
 	last := len(g.members) == 0
-	limit := min(max(g.trust.ttl, time.Second), 5*time.Second)
+	limit := min(max(g.trust.ttl, time.Second), longestStatement)
 	g.mu.Unlock()
 	h.endContexts(ErrReleased)
 	if last {
@@ -272,7 +272,7 @@ func (g *grant) failedToReturn() error {
 func (g *grant) delete(ctx context.Context) (deleted, doubt bool, err error) {
 	var pauses backoff
 	for {
-		limit := 5 * time.Second
+		limit := longestStatement
 		if end, ok := ctx.Deadline(); ok {
 			limit = max(min(limit, time.Until(end)), time.Millisecond)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/intlock/intlock/repository"
 )
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -29,16 +31,10 @@ func PathFor(key string) string {
 }
 
 // checkPath guards the 36 characters of LOCK_KEY against a mapping of the
-// application's own. The repository would refuse it too, but only at the first
-// lock call and without the key.
+// application's own. The repository would refuse it too, but without the key.
 func checkPath(key, path string) error {
-	ok := len(path) >= 1 && len(path) <= 36 && strings.TrimSpace(path) == path
-	for i := 0; ok && i < len(path); i++ {
-		ok = path[i] >= ' ' && path[i] <= '~'
-	}
-	if !ok {
-		return invalid("WithPathFor maps key %s to %s: want 1 to 36 printable ASCII characters, no blank at either end",
-			quote(key), quote(path))
+	if err := repository.CheckKey(path); err != nil {
+		return invalid("WithPathFor of key %s: %w", quote(key), err)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration, la
 		defer cancel()
 		start, triesLeft := time.Now(), 5
 		for triesLeft > 0 {
-			deleted, err := r.delete(ctx, lease, min(statementLimit(ttl), 5*time.Second))
+			deleted, err := r.delete(ctx, lease, statementLimit(ttl))
 			permanent := err != nil && !errors.Is(err, repository.ErrTransient)
 			if permanent || deleted && !lasting || err == nil && r.isClosing() {
 				return

@@ -26,6 +26,9 @@ func elapsed(since time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
+// longestStatement bounds every statement, and how long an Unlock may take.
+const longestStatement = 5 * time.Second
+
 // statementLimit bounds one statement: an answer that comes after the lease it
 // is about has ended is of no use.
-func statementLimit(ttl time.Duration) time.Duration { return min(ttl-margin(ttl), 5*time.Second) }
+func statementLimit(ttl time.Duration) time.Duration { return min(ttl-margin(ttl), longestStatement) }

@@ -119,7 +119,7 @@ func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcom
 
 // Renew implements LockRepository.
 func (m *MemoryLockRepository) Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error) {
-	if err := m.begin(ctx, checkIdentifier("key", lease.Key), checkTTL(ttl)); err != nil {
+	if err := m.begin(ctx, CheckKey(lease.Key), checkTTL(ttl)); err != nil {
 		return false, err
 	}
 	defer m.table.mu.Unlock()
@@ -135,7 +135,7 @@ func (m *MemoryLockRepository) Renew(ctx context.Context, lease Lease, ttl time.
 
 // Delete implements LockRepository.
 func (m *MemoryLockRepository) Delete(ctx context.Context, lease Lease) (bool, error) {
-	if err := m.begin(ctx, checkIdentifier("key", lease.Key)); err != nil {
+	if err := m.begin(ctx, CheckKey(lease.Key)); err != nil {
 		return false, err
 	}
 	defer m.table.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *MemoryLockRepository) Delete(ctx context.Context, lease Lease) (bool, e
 
 // IsAcquired implements LockRepository.
 func (m *MemoryLockRepository) IsAcquired(ctx context.Context, key string) (bool, error) {
-	if err := m.begin(ctx, checkIdentifier("key", key)); err != nil {
+	if err := m.begin(ctx, CheckKey(key)); err != nil {
 		return false, err
 	}
 	defer m.table.mu.Unlock()

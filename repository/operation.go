@@ -72,7 +72,7 @@ var errSentAgain = errors.New("the connection broke and the driver sent the stat
 
 // Renew implements LockRepository.
 func (r *DefaultLockRepository) Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error) {
-	if err := errors.Join(r.ready(), checkIdentifier("key", lease.Key), checkTTL(ttl)); err != nil {
+	if err := errors.Join(r.ready(), CheckKey(lease.Key), checkTTL(ttl)); err != nil {
 		return false, err
 	}
 	v := r.values(lease)
@@ -87,7 +87,7 @@ func (r *DefaultLockRepository) Renew(ctx context.Context, lease Lease, ttl time
 
 // Delete implements LockRepository.
 func (r *DefaultLockRepository) Delete(ctx context.Context, lease Lease) (bool, error) {
-	if err := errors.Join(r.ready(), checkIdentifier("key", lease.Key)); err != nil {
+	if err := errors.Join(r.ready(), CheckKey(lease.Key)); err != nil {
 		return false, err
 	}
 	result, sent, err := r.remove.exec(ctx, r.db, r.values(lease))
@@ -103,7 +103,7 @@ func (r *DefaultLockRepository) Delete(ctx context.Context, lease Lease) (bool, 
 
 // IsAcquired implements LockRepository.
 func (r *DefaultLockRepository) IsAcquired(ctx context.Context, key string) (bool, error) {
-	if err := errors.Join(r.ready(), checkIdentifier("key", key)); err != nil {
+	if err := errors.Join(r.ready(), CheckKey(key)); err != nil {
 		return false, err
 	}
 	var one int
@@ -167,7 +167,7 @@ func checkRequest(req Request) error {
 	if req.Attempt <= 0 {
 		return invalid("attempt %d: want one from NewAttempt", req.Attempt)
 	}
-	return errors.Join(checkIdentifier("key", req.Key), checkTTL(req.TTL))
+	return errors.Join(CheckKey(req.Key), checkTTL(req.TTL))
 }
 
 // roundUp gives a TTL in microseconds, never less than asked for.

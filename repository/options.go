@@ -171,6 +171,11 @@ func checkIdentifier(what, s string) error {
 	return nil
 }
 
+// CheckKey reports, with an error that matches ErrInvalid, a text that cannot
+// be a LOCK_KEY: it takes 1 to 36 printable ASCII characters without a blank at
+// either end. Every operation checks its key; who maps keys can do so before.
+func CheckKey(key string) error { return checkIdentifier("key", key) }
+
 func checkTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return invalid("TTL %v: want at least %v and at most %v", ttl, MinTTL, MaxTTL)

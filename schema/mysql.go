@@ -155,14 +155,14 @@ func (d mysql) quirks(t *table) []Problem {
 		problems = append(problems, Problem{
 			Found: "the storage engine " + t.engine,
 			Want:  "InnoDB, which has transactions and survives a crash",
-			Fix:   d.alter(t, "ENGINE=InnoDB"),
+			Fix:   t.alter("ENGINE=InnoDB"),
 		})
 	}
 	if t.versioned {
 		problems = append(problems, Problem{
 			Found: "a system-versioned table",
 			Want:  "a plain one: it would keep a row for each renewal for ever",
-			Fix:   d.alter(t, "DROP SYSTEM VERSIONING"),
+			Fix:   t.alter("DROP SYSTEM VERSIONING"),
 		})
 	}
 	for _, w := range d.layout() {
@@ -197,10 +197,6 @@ func (mysql) typeOf(w wanted) string {
 	return fmt.Sprintf("VARCHAR(%d) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", w.size)
 }
 
-func (mysql) alter(t *table, what string) string {
-	return "ALTER TABLE " + t.name.sql + " " + what + ";"
-}
-
 // full is a column's type with its nullability, which MODIFY needs anew.
 func (d mysql) full(w wanted) string {
 	if w.ours || w.name == clientID {
@@ -211,16 +207,16 @@ func (d mysql) full(w wanted) string {
 
 func (d mysql) add(t *table, w wanted) string {
 	if w.kind != moment {
-		return d.alter(t, "ADD COLUMN "+w.name+" "+d.typeOf(w))
+		return t.alter("ADD COLUMN " + w.name + " " + d.typeOf(w))
 	}
 	value := "UTC_TIMESTAMP(6)"
 	if w.name == expiredAfter {
 		value = createdDate + " + INTERVAL 10 SECOND"
 	}
 	return strings.Join([]string{
-		d.alter(t, "ADD COLUMN "+w.name+" "+d.typeOf(w)+" NULL"),
+		t.alter("ADD COLUMN " + w.name + " " + d.typeOf(w) + " NULL"),
 		"UPDATE " + t.name.sql + " SET " + w.name + " = " + value + ";",
-		d.alter(t, "MODIFY "+w.name+" "+d.full(w)),
+		t.alter("MODIFY " + w.name + " " + d.full(w)),
 	}, "\n")
 }
 
@@ -230,12 +226,12 @@ func (d mysql) retype(t *table, w wanted, have *column) string {
 	if w.kind == moment && have.kind != moment && !strings.HasPrefix(strings.ToLower(have.typ), "timestamp") {
 		return recreate // nobody knows what a number or a text means as a time
 	}
-	return d.alter(t, "MODIFY "+w.name+" "+d.full(w))
+	return t.alter("MODIFY " + w.name + " " + d.full(w))
 }
 
 func (d mysql) forbidNull(t *table, w wanted) string {
 	return "UPDATE " + t.name.sql + " SET " + w.name + " = " + createdDate + " WHERE " + w.name + " IS NULL;\n" +
-		d.alter(t, "MODIFY "+w.name+" "+d.full(w))
+		t.alter("MODIFY "+w.name+" "+d.full(w))
 }
 
 // allowNull repeats the column's own type, since MODIFY forgets what it does
@@ -245,7 +241,7 @@ func (d mysql) allowNull(t *table, have *column) string {
 	if have.charset != "" {
 		typ += " CHARACTER SET " + have.charset + " COLLATE " + have.collation
 	}
-	return d.alter(t, "MODIFY "+have.ident+" "+typ+" NULL")
+	return t.alter("MODIFY " + have.ident + " " + typ + " NULL")
 }
 
 func (d mysql) primaryKey(t *table, old *index) string {
@@ -258,9 +254,9 @@ func (d mysql) primaryKey(t *table, old *index) string {
 			}
 		}
 	}
-	return d.alter(t, what)
+	return t.alter(what)
 }
 
 func (d mysql) dropIndex(t *table, ix *index) string {
-	return d.alter(t, "DROP INDEX "+ix.ident)
+	return t.alter("DROP INDEX " + ix.ident)
 }

@@ -226,12 +226,8 @@ func (postgres) typeOf(w wanted) string {
 	return fmt.Sprintf("VARCHAR(%d)", w.size)
 }
 
-func (postgres) alter(t *table, what string) string {
-	return "ALTER TABLE " + t.name.sql + " " + what + ";"
-}
-
 func (d postgres) add(t *table, w wanted) string {
-	column := d.alter(t, "ADD COLUMN "+w.name+" "+d.typeOf(w))
+	column := t.alter("ADD COLUMN " + w.name + " " + d.typeOf(w))
 	if w.kind != moment {
 		return column
 	}
@@ -242,7 +238,7 @@ func (d postgres) add(t *table, w wanted) string {
 	return strings.Join([]string{
 		column,
 		"UPDATE " + t.name.sql + " SET " + w.name + " = " + value + ";",
-		d.alter(t, "ALTER COLUMN "+w.name+" SET NOT NULL"),
+		t.alter("ALTER COLUMN " + w.name + " SET NOT NULL"),
 	}, "\n")
 }
 
@@ -256,16 +252,16 @@ func (d postgres) retype(t *table, w wanted, have *column) string {
 	case w.kind == integer && have.kind != integer:
 		using = " USING " + w.name + "::text::bigint"
 	}
-	return d.alter(t, "ALTER COLUMN "+w.name+" TYPE "+d.typeOf(w)+using)
+	return t.alter("ALTER COLUMN " + w.name + " TYPE " + d.typeOf(w) + using)
 }
 
 func (d postgres) forbidNull(t *table, w wanted) string {
 	return "UPDATE " + t.name.sql + " SET " + w.name + " = " + createdDate + " WHERE " + w.name + " IS NULL;\n" +
-		d.alter(t, "ALTER COLUMN "+w.name+" SET NOT NULL")
+		t.alter("ALTER COLUMN "+w.name+" SET NOT NULL")
 }
 
 func (d postgres) allowNull(t *table, have *column) string {
-	return d.alter(t, "ALTER COLUMN "+have.ident+" DROP NOT NULL")
+	return t.alter("ALTER COLUMN " + have.ident + " DROP NOT NULL")
 }
 
 // primaryKey lets the server choose the constraint's name: INT_LOCK_PK may be
@@ -275,12 +271,12 @@ func (d postgres) primaryKey(t *table, old *index) string {
 	if old != nil {
 		key = "DROP CONSTRAINT " + old.constraint + ", " + key
 	}
-	return d.alter(t, key)
+	return t.alter(key)
 }
 
 func (d postgres) dropIndex(t *table, ix *index) string {
 	if ix.constraint != "" {
-		return d.alter(t, "DROP CONSTRAINT "+ix.constraint)
+		return t.alter("DROP CONSTRAINT " + ix.constraint)
 	}
 	return "DROP INDEX " + ix.ident + ";"
 }

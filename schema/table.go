@@ -95,6 +95,9 @@ type table struct {
 	indexes   []index
 }
 
+// alter is an ALTER TABLE of this table.
+func (t *table) alter(what string) string { return "ALTER TABLE " + t.name.sql + " " + what + ";" }
+
 func (t *table) column(name string) *column {
 	for i := range t.columns {
 		if t.columns[i].name == name {
