@@ -137,9 +137,10 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 		asked := trust{time.Now(), c.ttl}
 		// A third of the time for each try: a dead connection is not the end.
 		limit := max(min(statementLimit(c.ttl), g.remaining())/3, time.Millisecond)
-		ok, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) (bool, error) {
-			return g.registry.repo.Renew(ctx, g.attempt.lease, c.ttl)
+		answers, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) ([]repository.LeaseStatus, error) {
+			return g.registry.repo.Renew(ctx, []repository.Lease{g.attempt.lease}, c.ttl)
 		}), limit, nil, nil)
+		ok := err == nil && answers[0].State == repository.LeaseStands
 		switch {
 		case err == nil:
 			return g.renewed(asked, ok)

@@ -95,8 +95,10 @@ func (r *worldRepository) Acquire(ctx context.Context, req repository.Request) (
 	return faulty(r.world, ctx, "acquire", func(ctx context.Context) (repository.Outcome, error) { return r.LockRepository.Acquire(ctx, req) })
 }
 
-func (r *worldRepository) Renew(ctx context.Context, l repository.Lease, ttl time.Duration) (bool, error) {
-	return faulty(r.world, ctx, "renew", func(ctx context.Context) (bool, error) { return r.LockRepository.Renew(ctx, l, ttl) })
+func (r *worldRepository) Renew(ctx context.Context, l []repository.Lease, ttl time.Duration) ([]repository.LeaseStatus, error) {
+	return faulty(r.world, ctx, "renew", func(ctx context.Context) ([]repository.LeaseStatus, error) {
+		return r.LockRepository.Renew(ctx, l, ttl)
+	})
 }
 
 func (r *worldRepository) Delete(ctx context.Context, l repository.Lease) (bool, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync/atomic"
 
 	"github.com/intlock/intlock/internal/vendor"
@@ -35,7 +36,8 @@ type DefaultLockRepository struct {
 
 	acquire, peek                          *statement // peek: SQLite only
 	insert, update                         *statement // the path of custom queries
-	renew, remove, isAcquired, purge, list *statement
+	renew, remove, isAcquired, purge, list *statement // renew: for RenewQuery, and if it is custom
+	renewMany, find                        perSize
 }
 
 var (
@@ -89,7 +91,7 @@ func (r *DefaultLockRepository) compile() error {
 		if custom != "" {
 			text = custom
 		}
-		s, err := newStatement(op, text, d.bindType, required...)
+		s, err := newStatement(op, text, d.bindType, 0, required...)
 		errs = append(errs, err)
 		return s
 	}
@@ -104,7 +106,11 @@ func (r *DefaultLockRepository) compile() error {
 	r.isAcquired = build("isAcquired", isAcquiredText, "", nil)
 	r.purge = build("deleteExpired", deleteExpiredText, "", nil)
 	r.list = build("list", listText, "", nil)
-	return errors.Join(errs...)
+	var err error
+	r.renewMany, err = r.compileBatch("renew", d.renewMany)
+	errs = append(errs, err)
+	r.find, err = r.compileBatch("renew", findText)
+	return errors.Join(append(errs, err)...)
 }
 
 // Vendor is the database behind the pool: "postgres", "mysql", "mariadb" or
@@ -133,10 +139,15 @@ func (r *DefaultLockRepository) String() string {
 func (r *DefaultLockRepository) Close() error {
 	r.closed.Store(true)
 	var errs []error
-	for _, s := range []*statement{r.acquire, r.peek, r.insert, r.update, r.renew, r.remove, r.isAcquired, r.purge, r.list} {
-		if s != nil {
-			errs = append(errs, s.forget())
-		}
+	for _, s := range r.statements() {
+		errs = append(errs, s.forget())
 	}
 	return errors.Join(errs...)
+}
+
+// statements are those that this vendor has.
+func (r *DefaultLockRepository) statements() []*statement {
+	all := []*statement{r.peek, r.acquire, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list}
+	all = append(append(all, r.renewMany[:]...), r.find[:]...)
+	return slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 }

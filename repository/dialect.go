@@ -27,6 +27,11 @@ import (
 //	{left}     microseconds from {now} to {expires}
 //	{mine}     this client and attempt own the row
 //	{attempt}  the attempt to be written
+//
+// and those of a batch these, filled in by compileBatch:
+//
+//	{keys}, {attempts}  the leases
+//	{size}              how many there are
 type dialect struct {
 	vendor   string
 	bindType int // sqlx's kind of placeholder
@@ -45,9 +50,10 @@ type dialect struct {
 	run     func(context.Context, *DefaultLockRepository, values) (Outcome, error)
 	peek    string // SQLite only: read before write
 
-	insert  string // default of the two-statement path
-	renew   string
-	changed func(result) (bool, error) // an UPDATE or INSERT found its row
+	insert    string                     // default of the two-statement path
+	renew     string                     // for RenewQuery: one lease, in the simplest words
+	renewMany string                     // a batch
+	changed   func(result) (bool, error) // an UPDATE or INSERT found its row
 
 	columnType map[string]string // for the statements the start check proposes
 	timeTypes  []string          // what the driver may call the type of a date column
@@ -86,6 +92,14 @@ WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :client_id AND {
 	listText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining
 FROM {table} WHERE REGION = :region ORDER BY LOCK_KEY`
+
+	// Whatever is there under the keys of a batch.
+	findText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, {left} AS remaining
+FROM {table} WHERE REGION = :region AND LOCK_KEY IN ({keys})`
+
+	// The leases of a batch that stand. Each attempt belongs to one key.
+	dueText = `LOCK_KEY IN ({keys}) AND REGION = :region AND CLIENT_ID = :client_id AND ATTEMPT IN ({attempts}) AND {expires} >= {now}`
 )
 
 // fill replaces the marks. The layout of Spring 6.5 and older has no column

@@ -13,5 +13,7 @@ func mariadb() dialect {
 ` + onDuplicate(":attempt", "ATTEMPT") + `
 RETURNING COALESCE({mine}, 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), {left}`
 	d.run = answerRow
+	// Should a plan wait for a row after all, it fails at once.
+	d.renewMany = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + renewBySkipping
 	return d
 }

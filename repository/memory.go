@@ -118,19 +118,29 @@ func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcom
 }
 
 // Renew implements LockRepository.
-func (m *MemoryLockRepository) Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error) {
-	if err := m.begin(ctx, CheckKey(lease.Key), checkTTL(ttl)); err != nil {
-		return false, err
+func (m *MemoryLockRepository) Renew(ctx context.Context, leases []Lease, ttl time.Duration) ([]LeaseStatus, error) {
+	if err := m.begin(ctx, checkLeases(leases), checkTTL(ttl)); err != nil {
+		return nil, err
 	}
 	defer m.table.mu.Unlock()
 	now := time.Now()
-	row, found := m.table.rows[m.at(lease.Key)]
-	if !found || !m.owns(row, lease.Attempt) || !row.live(now) {
-		return false, nil
+	answers := make([]LeaseStatus, len(leases))
+	for i, lease := range leases {
+		row, found := m.table.rows[m.at(lease.Key)]
+		switch {
+		case !found:
+			answers[i].State = LeaseDeleted
+		case !m.owns(row, lease.Attempt):
+			answers[i] = LeaseStatus{State: LeaseTaken, ClientID: row.clientID, Holder: row.holder}
+		case !row.live(now):
+			answers[i].State = LeaseExpired
+		default:
+			row.expires = later(row.expires, now.Add(ttl))
+			m.table.rows[m.at(lease.Key)] = row
+			answers[i] = LeaseStatus{State: LeaseStands, Remaining: row.expires.Sub(now)}
+		}
 	}
-	row.expires = later(row.expires, now.Add(ttl))
-	m.table.rows[m.at(lease.Key)] = row
-	return true, nil
+	return answers, nil
 }
 
 // Delete implements LockRepository.

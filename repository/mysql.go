@@ -37,10 +37,11 @@ func mysql() dialect {
 		acquire: `INSERT INTO {table} ({columns})
 VALUES ({row})
 ` + onDuplicate(acquired, "IF(LAST_INSERT_ID(2 + 2 * GREATEST(0, {left})) > 0, ATTEMPT, ATTEMPT)"),
-		run:     insertID,
-		insert:  `INSERT INTO {table} ({columns}) VALUES ({row})`,
-		renew:   renewByInsertID,
-		changed: changedByInsertID,
+		run:       insertID,
+		insert:    `INSERT INTO {table} ({columns}) VALUES ({row})`,
+		renew:     renewByInsertID,
+		renewMany: renewBySkipping,
+		changed:   changedByInsertID,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
 		timeTypes:  []string{"DATETIME"},
@@ -76,6 +77,16 @@ func insertID(ctx context.Context, r *DefaultLockRepository, v values) (Outcome,
 	}
 	return Outcome{Acquired: id == 1}.held((id - 2) / 2), nil
 }
+
+// renewBySkipping leaves rows alone that somebody's transaction has locked, and
+// nobody waits for them: UPDATE has no SKIP LOCKED, a SELECT has. The LIMIT
+// keeps the optimizer from merging the inner query into the outer one, the
+// STRAIGHT_JOIN and the index from reading, and waiting for, any other row.
+const renewBySkipping = `UPDATE (
+  SELECT LOCK_KEY FROM {table} FORCE INDEX (PRIMARY) WHERE ` + dueText + `
+  ORDER BY LOCK_KEY LIMIT {size} FOR UPDATE SKIP LOCKED) AS due
+STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region
+SET l.{expires} = GREATEST(l.{expires}, {end})`
 
 // An UPDATE that finds the row but changes nothing, because two renewals fall
 // into one microsecond, affects 0 rows; LAST_INSERT_ID says that it was found.

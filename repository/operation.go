@@ -70,21 +70,6 @@ func (r *DefaultLockRepository) acquireInTwo(ctx context.Context, v values) (Out
 // first one, whose reply was lost, did the work.
 var errSentAgain = errors.New("the connection broke and the driver sent the statement again; the outcome is unknown")
 
-// Renew implements LockRepository.
-func (r *DefaultLockRepository) Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error) {
-	if err := errors.Join(r.ready(), CheckKey(lease.Key), checkTTL(ttl)); err != nil {
-		return false, err
-	}
-	v := r.values(lease)
-	v["ttl"], v["holder"], v["lock_name"] = roundUp(ttl), r.config.holderText(), ""
-	result, _, err := r.renew.exec(ctx, r.db, v)
-	if err != nil {
-		return false, r.fail(r.renew, err)
-	}
-	ok, err := r.dialect.changed(result)
-	return ok, r.wrap(r.renew.op, err)
-}
-
 // Delete implements LockRepository.
 func (r *DefaultLockRepository) Delete(ctx context.Context, lease Lease) (bool, error) {
 	if err := errors.Join(r.ready(), CheckKey(lease.Key)); err != nil {
@@ -168,6 +153,15 @@ func checkRequest(req Request) error {
 		return invalid("attempt %d: want one from NewAttempt", req.Attempt)
 	}
 	return errors.Join(CheckKey(req.Key), checkTTL(req.TTL))
+}
+
+func checkLeases(leases []Lease) error {
+	for _, lease := range leases {
+		if err := CheckKey(lease.Key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // roundUp gives a TTL in microseconds, never less than asked for.

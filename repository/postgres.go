@@ -53,9 +53,17 @@ SELECT TRUE, '', '', CAST(0 AS bigint) FROM me
 UNION ALL
 SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), {left}
 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SELECT 1 FROM me)`,
-		run:        answerRow,
-		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
-		renew:      renewText,
+		run:    answerRow,
+		insert: `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
+		renew:  renewText,
+		// SKIP LOCKED: a row that somebody's transaction has locked stays as it
+		// is and nobody waits for it. As no statement waits for a row while it
+		// has others, batches cannot deadlock.
+		renewMany: `WITH due AS (
+  SELECT LOCK_KEY FROM {table} WHERE ` + dueText + `
+  ORDER BY LOCK_KEY FOR UPDATE SKIP LOCKED)
+UPDATE {table} AS l SET {expires} = GREATEST(l.{expires}, {end})
+FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region`,
 		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255)", "LOCK_NAME": "VARCHAR(255)", "EXPIRED_AFTER": "TIMESTAMP"},
 		timeTypes:  []string{"TIMESTAMP"},

@@ -46,11 +46,16 @@ type LockRepository interface {
 	// owner: it gets "held".
 	Acquire(ctx context.Context, req Request) (Outcome, error)
 
-	// Renew prolongs the lease to at least ttl from now. It never shortens it:
-	// requests may arrive late and out of order, and the holder trusts the
-	// latest end it was told. It returns false if the lease has expired, was
-	// taken over or deleted, and never inserts or revives one.
-	Renew(ctx context.Context, lease Lease, ttl time.Duration) (bool, error)
+	// Renew prolongs leases to at least ttl from now, in one request. It never
+	// shortens one: requests may arrive late and out of order, and the holder
+	// trusts the latest end it was told. It never inserts a row, and never
+	// revives a lease that has expired, was taken over or deleted.
+	//
+	// Status i is about leases[i]. A repository that cannot take all of them at
+	// once takes the first ones, one at least, and returns as many answers: ask
+	// again for the rest. A row that a transaction has locked must not hold up
+	// the others (LeaseBusy). An error says nothing about any of them.
+	Renew(ctx context.Context, leases []Lease, ttl time.Duration) ([]LeaseStatus, error)
 
 	// Delete gives the lease back by deleting its row. It returns false if the
 	// row is not this lease's any more; the row of a successor is untouched.

@@ -28,24 +28,32 @@ type statement struct {
 	text  string // with named parameters, as a getter shows it
 	bound string // with the driver's placeholders
 	names []string
+	size  int // of a batch, see batchSizes
 
 	prepared atomic.Pointer[sql.Stmt]
 }
 
-// newStatement compiles text. required names the parameters that must occur.
-func newStatement(op, text string, bindType int, required ...string) (*statement, error) {
+// newStatement compiles text for a batch of size leases, 0 if it is about one.
+// required names the parameters that must occur.
+func newStatement(op, text string, bindType, size int, required ...string) (*statement, error) {
 	// sqlx reads "::" as an escaped colon, Postgres as a cast: keep the cast.
 	escaped := strings.ReplaceAll(text, "::", "::::")
 	identity := make(values, len(parameters))
 	for _, p := range parameters {
 		identity[p] = p
 	}
+	for i := range size {
+		for _, list := range []string{"lock_key", "attempt"} {
+			name := fmt.Sprintf("%s_%d", list, i)
+			identity[name] = name
+		}
+	}
 	// Binding each name to itself yields the names in order of appearance.
 	bound, args, err := sqlx.Named(escaped, map[string]any(identity))
 	if err != nil {
 		return nil, invalid("%s query: %w; the parameters are :%s", op, err, strings.Join(parameters, ", :"))
 	}
-	s := &statement{op: op, text: text, bound: sqlx.Rebind(bindType, bound)}
+	s := &statement{op: op, text: text, size: size, bound: sqlx.Rebind(bindType, bound)}
 	for _, a := range args {
 		s.names = append(s.names, a.(string))
 	}

@@ -48,8 +48,8 @@ func TestOldTransaction(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Remaining < ttl/2 || list[0].Remaining > ttl {
 			t.Errorf("List = %+v, %v, want about %v left", list, err, ttl)
 		}
-		if ok, err := repo.Renew(t.Context(), req.Lease(), ttl); err != nil || !ok {
-			t.Errorf("Renew = %v, %v", ok, err)
+		if got, err := repo.Renew(t.Context(), []repository.Lease{req.Lease()}, ttl); err != nil || got[0].State != repository.LeaseStands {
+			t.Errorf("Renew = %v, %v", got, err)
 		}
 		exec(t, pool.DB, "ROLLBACK")
 	})

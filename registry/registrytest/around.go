@@ -75,8 +75,10 @@ func (a *Around) Acquire(ctx context.Context, req repository.Request) (repositor
 }
 
 // Renew implements repository.LockRepository.
-func (a *Around) Renew(ctx context.Context, lease repository.Lease, ttl time.Duration) (bool, error) {
-	return around(a, ctx, "renew", func() (bool, error) { return a.LockRepository.Renew(overtaken(ctx), lease, ttl) })
+func (a *Around) Renew(ctx context.Context, leases []repository.Lease, ttl time.Duration) ([]repository.LeaseStatus, error) {
+	return around(a, ctx, "renew", func() ([]repository.LeaseStatus, error) {
+		return a.LockRepository.Renew(overtaken(ctx), leases, ttl)
+	})
 }
 
 // Delete implements repository.LockRepository.

@@ -3,6 +3,7 @@ package repositorytest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -66,7 +67,7 @@ var clauses = []clause{
 		lease := a.take(keyA, long)
 		a.refused(keyA)
 		a.delete(repository.Lease{Key: keyA, Attempt: repository.NewAttempt()}, false)
-		a.renew(repository.Lease{Key: keyA, Attempt: repository.NewAttempt()}, long, false)
+		a.renew(repository.Lease{Key: keyA, Attempt: repository.NewAttempt()}, long, repository.LeaseTaken)
 		a.delete(lease, true)
 	}},
 	{"SameClientID", "two repositories with one client id exclude each other, and cannot free each other's locks", func(t *testing.T, h Harness) {
@@ -76,7 +77,7 @@ var clauses = []clause{
 		if err := two.Close(); err != nil {
 			t.Fatal(err)
 		}
-		one.renew(lease, long, true)
+		one.renew(lease, long, repository.LeaseStands)
 		one.delete(lease, true)
 	}},
 	{"LateAttempt", "a late request of an earlier attempt cannot touch a later lease of the same client", func(t *testing.T, h Harness) {
@@ -88,9 +89,9 @@ var clauses = []clause{
 		if out := a.try(first); out.Acquired {
 			t.Fatal("the late request took the lock from the later attempt")
 		}
-		a.renew(first.Lease(), long, false)
+		a.renew(first.Lease(), long, repository.LeaseTaken)
 		a.delete(first.Lease(), false)
-		a.renew(second.Lease(), long, true)
+		a.renew(second.Lease(), long, repository.LeaseStands)
 		a.delete(second.Lease(), true)
 	}},
 	{"Expired", "an expired lease is taken over by another client", func(t *testing.T, h Harness) {
@@ -101,7 +102,9 @@ var clauses = []clause{
 		lease := b.take(keyA, long)
 		a.acquired(keyA, false)
 		b.acquired(keyA, true)
-		a.renew(old, long, false)
+		if by := a.renew(old, long, repository.LeaseTaken); by.ClientID != "b" {
+			t.Errorf("taken by %q, want b", by.ClientID)
+		}
 		a.delete(old, false)
 		b.delete(lease, true)
 	}},
@@ -128,10 +131,14 @@ var clauses = []clause{
 	{"RenewKeeps", "renewing prolongs the lease from now, and never shortens it", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")
 		lease := a.take(keyA, 2*time.Second)
-		a.renew(lease, long, true)
+		if got := a.renew(lease, long, repository.LeaseStands); !lasts(got, long) {
+			t.Errorf("Remaining = %v, want %v", got.Remaining, long)
+		}
 		h.checkLeft(t, b.refused(keyA), long)
 		for range 100 { // also twice within the clock's precision
-			a.renew(lease, 5*time.Second, true)
+			if got := a.renew(lease, 5*time.Second, repository.LeaseStands); got.Remaining < 5*time.Second {
+				t.Fatalf("Remaining = %v, want at least the TTL", got.Remaining)
+			}
 		}
 		h.checkLeft(t, b.refused(keyA), long)
 	}},
@@ -139,18 +146,59 @@ var clauses = []clause{
 		a, b := open(t, h, "a"), open(t, h, "b")
 		lease := a.take(keyA, long)
 		h.Expire(t, "r1", keyA)
-		a.renew(lease, long, false)
+		a.renew(lease, long, repository.LeaseExpired)
 		a.acquired(keyA, false)
 		b.take(keyA, long)
 	}},
 	{"RenewForeign", "renewing does nothing for a key that is free or another's", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")
 		free := repository.Lease{Key: keyB, Attempt: repository.NewAttempt()}
-		a.renew(free, long, false)
+		a.renew(free, long, repository.LeaseDeleted)
 		a.acquired(keyB, false)
 		lease := b.take(keyA, long)
-		a.renew(lease, long, false) // the right attempt, the wrong client
+		a.renew(lease, long, repository.LeaseTaken) // the right attempt, the wrong client
 		b.delete(lease, true)
+	}},
+	{"RenewMany", "many leases are renewed in few requests, each with an answer of its own", func(t *testing.T, h Harness) {
+		const n = 40
+		a, b := open(t, h, "a"), open(t, h, "b")
+		leases := make([]repository.Lease, n)
+		want := make([]repository.LeaseState, n)
+		for i := range leases {
+			key := fmt.Sprintf("key-%d", i)
+			leases[i], want[i] = a.take(key, 5*time.Second), repository.LeaseStands
+			switch i % 20 {
+			case 7:
+				want[i] = repository.LeaseExpired
+				h.Expire(t, "r1", key)
+			case 8:
+				want[i] = repository.LeaseTaken
+				h.Expire(t, "r1", key)
+				b.take(key, long)
+			case 9:
+				want[i] = repository.LeaseDeleted
+				a.delete(leases[i], true)
+			}
+		}
+		for i, got := range a.renewAll(leases, long) {
+			switch {
+			case got.State != want[i]:
+				t.Errorf("lease %d %v, want it %v", i, got.State, want[i])
+			case want[i] == repository.LeaseStands && !lasts(got, long):
+				t.Errorf("lease %d has %v left, want %v", i, got.Remaining, long) // counted from before it was asked
+			case want[i] == repository.LeaseTaken && got.ClientID != "b":
+				t.Errorf("lease %d was taken by %q, want b", i, got.ClientID)
+			}
+		}
+		left := make(map[string]time.Duration)
+		for _, row := range a.list() {
+			left[row.Key] = row.Remaining
+		}
+		for i, lease := range leases {
+			if got := left[lease.Key]; want[i] == repository.LeaseStands && !near(got, long) || want[i] == repository.LeaseExpired && got > 0 {
+				t.Errorf("lease %d (%v) has %v in the table", i, want[i], got)
+			}
+		}
 	}},
 	{"Delete", "a deleted lease is gone, and deleting twice reports it", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")
@@ -158,7 +206,7 @@ var clauses = []clause{
 		a.delete(lease, true)
 		a.delete(lease, false)
 		a.acquired(keyA, false)
-		a.renew(lease, long, false)
+		a.renew(lease, long, repository.LeaseDeleted)
 		b.take(keyA, long)
 	}},
 	{"DeleteExpiredLease", "an expired lease that nobody took is still its owner's to delete", func(t *testing.T, h Harness) {
@@ -184,7 +232,7 @@ var clauses = []clause{
 		if n != 1 {
 			t.Errorf("DeleteExpired = %d, want 1", n)
 		}
-		a.renew(gone, long, false)
+		a.renew(gone, long, repository.LeaseDeleted)
 		a.delete(gone, false)
 		a.delete(kept, true)
 		other.delete(far, true) // expired, but still there
@@ -269,8 +317,14 @@ var clauses = []clause{
 				t.Errorf("%s: Acquire error = %v, want ErrInvalid", what, err)
 			}
 		}
-		if _, err := a.Renew(t.Context(), good.Lease(), 0); !errors.Is(err, repository.ErrInvalid) {
+		if _, err := a.Renew(t.Context(), []repository.Lease{good.Lease()}, 0); !errors.Is(err, repository.ErrInvalid) {
 			t.Errorf("Renew with TTL 0: %v, want ErrInvalid", err)
+		}
+		if _, err := a.Renew(t.Context(), []repository.Lease{good.Lease(), {Attempt: 1}}, long); !errors.Is(err, repository.ErrInvalid) {
+			t.Errorf("Renew of an empty key: %v, want ErrInvalid", err)
+		}
+		if got, err := a.Renew(t.Context(), nil, long); len(got) != 0 || err != nil {
+			t.Errorf("Renew of nothing: %v, %v", got, err)
 		}
 		if got := a.list(); len(got) != 0 {
 			t.Errorf("stored all the same: %+v", got)

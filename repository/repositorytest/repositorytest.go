@@ -126,12 +126,29 @@ func (c client) refused(key string) repository.Outcome {
 	return out
 }
 
-func (c client) renew(lease repository.Lease, ttl time.Duration, want bool) {
+func (c client) renew(lease repository.Lease, ttl time.Duration, want repository.LeaseState) repository.LeaseStatus {
 	c.t.Helper()
-	got := eventually(c.t, func(ctx context.Context) (bool, error) { return c.Renew(ctx, lease, ttl) })
-	if got != want {
-		c.t.Fatalf("%s: Renew = %v, want %v", c.ClientID(), got, want)
+	got := c.renewAll([]repository.Lease{lease}, ttl)[0]
+	if got.State != want {
+		c.t.Fatalf("%s: Renew = %v, want %v", c.ClientID(), got.State, want)
 	}
+	return got
+}
+
+// renewAll asks until every lease has an answer.
+func (c client) renewAll(leases []repository.Lease, ttl time.Duration) []repository.LeaseStatus {
+	c.t.Helper()
+	var all []repository.LeaseStatus
+	for len(all) < len(leases) {
+		answers := eventually(c.t, func(ctx context.Context) ([]repository.LeaseStatus, error) {
+			return c.Renew(ctx, leases[len(all):], ttl)
+		})
+		if len(answers) == 0 || len(answers) > len(leases)-len(all) {
+			c.t.Fatalf("%s: Renew gave %d answers about %d leases", c.ClientID(), len(answers), len(leases)-len(all))
+		}
+		all = append(all, answers...)
+	}
+	return all
 }
 
 func (c client) delete(lease repository.Lease, want bool) {
@@ -173,3 +190,8 @@ func (h Harness) checkLeft(t *testing.T, out repository.Outcome, want time.Durat
 // near reports whether got is within a second below want: what is left of a
 // lease of that length that was just granted, on a slow machine.
 func near(got, want time.Duration) bool { return got <= want && got > want-time.Second }
+
+// lasts is near for what Renew answered, which counts from before it was asked.
+func lasts(got repository.LeaseStatus, want time.Duration) bool {
+	return got.Remaining > want-time.Second && got.Remaining < want+time.Second
+}

@@ -43,6 +43,18 @@ SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLD
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
 
+-- renew (lock_key_0, region, client_id, attempt_0, ttl, region)
+WITH due AS (
+  SELECT LOCK_KEY FROM INT_LOCK WHERE LOCK_KEY IN (CAST($1 AS bpchar)) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT IN (CAST($4 AS bigint)) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC')
+  ORDER BY LOCK_KEY FOR UPDATE SKIP LOCKED)
+UPDATE INT_LOCK AS l SET EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($5 AS bigint) * INTERVAL '1 microsecond')
+FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = CAST($6 AS varchar);
+
+-- renew (region, lock_key_0)
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining
+FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY IN (CAST($2 AS bpchar));
+
 -- Layout of Spring 6.5 and older, timeToLive 10 s
 
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt, ttl, lock_key, region)
@@ -87,4 +99,16 @@ DELETE FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND CREATED_DATE < (stat
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
+
+-- renew (lock_key_0, region, client_id, attempt_0, ttl, region)
+WITH due AS (
+  SELECT LOCK_KEY FROM INT_LOCK WHERE LOCK_KEY IN (CAST($1 AS bpchar)) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT IN (CAST($4 AS bigint)) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
+  ORDER BY LOCK_KEY FOR UPDATE SKIP LOCKED)
+UPDATE INT_LOCK AS l SET CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($5 AS bigint) * INTERVAL '1 microsecond')
+FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = CAST($6 AS varchar);
+
+-- renew (region, lock_key_0)
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining
+FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY IN (CAST($2 AS bpchar));
 
