@@ -125,6 +125,8 @@ func TestPrivateIsUpOrDown(t *testing.T) {
 }
 
 func TestPrivateEndsWithItsTest(t *testing.T) {
+	skipIfIn(t, vendor.Postgres, SkipEnv)
+	skipIfIn(t, vendor.Postgres, SkipPrivateEnv)
 	for _, state := range []string{"running", "stopped", "killed"} {
 		var dir string
 		t.Run(state, func(t *testing.T) {
