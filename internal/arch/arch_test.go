@@ -32,8 +32,9 @@ var allowed = map[string][]string{
 	"middleware":                {"registry"},
 	"examples/aggregator":       {"registry", "repository", "schema", "github.com/jmoiron/sqlx", "github.com/google/uuid", drivers},
 	"cmd/intlock":               {"registry", "repository", "schema", "schedule", drivers},
-	"internal/testdb":           {"internal/vendor", drivers},
-	"internal/testdb/serve":     {"internal/testdb", "internal/vendor", drivers},
+	"internal/testdb":           {"internal/testdb/dbserver", "internal/vendor", drivers},
+	"internal/testdb/dbserver":  {"internal/vendor", drivers},
+	"internal/testdb/serve":     {"internal/testdb", "internal/testdb/dbserver", "internal/vendor"},
 	"internal/arch":             {},
 }
 

@@ -9,7 +9,11 @@ import (
 type link struct {
 	proxy *Proxy
 	ends  [2]*net.TCPConn // by the Direction that writes to it: server, client
-	asked bool            // the newest bytes came from the client; guarded by proxy.mu
+
+	// Guarded by proxy.mu.
+	asked bool     // the newest bytes came from the client
+	fresh bool     // no bytes came from the client yet, or none since a Hold was asked for
+	held  [2]*Held // what holds this direction back, or did until its Release
 }
 
 func (p *Proxy) accept() {
@@ -30,7 +34,7 @@ func (p *Proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		l := &link{proxy: p, ends: [2]*net.TCPConn{ToServer: server.(*net.TCPConn), ToClient: client.(*net.TCPConn)}}
+		l := &link{proxy: p, ends: [2]*net.TCPConn{ToServer: server.(*net.TCPConn), ToClient: client.(*net.TCPConn)}, fresh: true}
 		p.mu.Lock()
 		p.links[l] = true
 		if p.isShut() { // its Cut was before this link
@@ -79,30 +83,59 @@ func (l *link) pump(d Direction) {
 }
 
 func (l *link) write(d Direction, queue <-chan packet) {
-	defer l.forget()
 	for p := range queue {
-		if wait := time.Until(p.at.Add(l.delay(d))); wait > 0 {
-			select {
-			case <-time.After(wait):
-			case <-l.proxy.shut:
-			}
+		pass, cut := 0, true
+		if l.wait(d, p.at) {
+			pass, cut = l.decide(d, len(p.bytes))
 		}
-		pass, cut := l.decide(d, len(p.bytes))
 		if pass > 0 {
-			if _, err := l.ends[d].Write(p.bytes[:pass]); err != nil {
-				cut = true
-			}
+			_, err := l.ends[d].Write(p.bytes[:pass])
+			// A client that is gone misses the answers, but what it sent
+			// before is still on its way.
+			cut = cut || err != nil && d == ToServer
 		}
 		if cut {
-			break
+			l.end()
+			for range queue { // lets the reader go
+			}
+			return
 		}
 	}
-	// One side has closed, or a fault ends it: then both sides end, once the
-	// news can travel.
+	if d == ToClient { // the server has closed
+		l.end()
+		return
+	}
+	// The client has closed: the server learns it behind the last request, and
+	// ends the connection when it has done that.
+	l.waitForDaylight()
+	_ = l.ends[ToServer].CloseWrite()
+}
+
+// wait holds the bytes that came at this time as long as the faults want. It
+// is false at the end of the test: then they must not arrive any more.
+func (l *link) wait(d Direction, at time.Time) bool {
+	if h := l.holder(d); h != nil {
+		select {
+		case <-h.released:
+		case <-l.proxy.shut:
+		}
+	}
+	if late := time.Until(at.Add(l.delay(d))); late > 0 {
+		select {
+		case <-time.After(late):
+		case <-l.proxy.shut:
+		}
+	}
+	return !l.proxy.isShut()
+}
+
+// end closes both sides, once the news can travel.
+func (l *link) end() {
 	l.waitForDaylight()
 	l.close()
-	for range queue { // lets the reader go
-	}
+	l.proxy.mu.Lock()
+	defer l.proxy.mu.Unlock()
+	delete(l.proxy.links, l)
 }
 
 func (l *link) waitForDaylight() {
@@ -129,18 +162,13 @@ func (l *link) delay(d Direction) time.Duration {
 	return l.proxy.fault.delay[d]
 }
 
-func (l *link) forget() {
-	l.proxy.mu.Lock()
-	defer l.proxy.mu.Unlock()
-	delete(l.proxy.links, l)
-}
-
 // decide applies the fault of this moment to n bytes: how many pass, and
 // whether the connection ends behind them.
 func (l *link) decide(d Direction, n int) (pass int, cut bool) {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer func() { p.bytes[d] += pass }()
 	f := &p.fault
 	if f.blackHole {
 		return 0, false

@@ -29,6 +29,7 @@ type Proxy struct {
 	links   map[*link]bool
 	fault   fault
 	trips   int
+	bytes   [2]int // that passed, by Direction
 }
 
 // fault is what happens to the bytes; its zero value is nothing.
@@ -39,6 +40,7 @@ type fault struct {
 	cut       [2]bool
 	left      [2]int // bytes that still pass before the cut
 	delay     [2]time.Duration
+	hold      [2]*Held // what to hold back, until it is caught
 }
 
 // Direction is one of the two ways through a Proxy.
@@ -83,6 +85,19 @@ func (p *Proxy) RoundTrips() int {
 // ResetRoundTrips starts the count again.
 func (p *Proxy) ResetRoundTrips() { p.set(func(*fault) { p.trips = 0 }) }
 
+// Bytes counts the bytes that passed in this direction since the last
+// ResetBytes: those of an operation tell where CutAfter can hit it. What needs
+// no reply, such as go-sql-driver's closing of a prepared statement, may be
+// counted only after the operation has returned.
+func (p *Proxy) Bytes(d Direction) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bytes[d]
+}
+
+// ResetBytes starts both counts again.
+func (p *Proxy) ResetBytes() { p.set(func(*fault) { p.bytes = [2]int{} }) }
+
 // LoseReply swallows the n-th reply from now on, 1 being the next, and cuts
 // that connection: the server has done it and the client cannot know. A
 // statement with arguments takes two round trips in lib/pq and in
@@ -107,7 +122,8 @@ func (p *Proxy) Delay(d Direction, by time.Duration) { p.set(func(f *fault) { f.
 // Refuse cuts new connections at once and leaves the open ones.
 func (p *Proxy) Refuse() { p.set(func(f *fault) { f.refuse = true }) }
 
-// Heal ends all faults. What was swallowed stays lost.
+// Heal ends all faults. What was swallowed stays lost, and what is Held stays
+// held.
 func (p *Proxy) Heal() { p.set(func(f *fault) { *f = fault{} }) }
 
 func (p *Proxy) set(change func(*fault)) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -118,6 +119,9 @@ func TestProxyCutsAfterBytes(t *testing.T) {
 	if got := <-heard; got != "abc" { // Scanner hands out an unfinished last line
 		t.Errorf("the server heard %q, want the first 3 bytes", got)
 	}
+	if n := p.Bytes(ToServer); n != 3 {
+		t.Errorf("%d bytes counted, want the 3 that passed", n)
+	}
 	c = dial(t, p)
 	p.CutAfter(ToClient, 3)
 	if got, err := c.ask("abcdef"); got != "abc" || err == nil {
@@ -185,6 +189,18 @@ func TestProxyResetsAndRefuses(t *testing.T) {
 	}
 }
 
+// execOnce executes on one connection. On a pool, lib/pq's error for a lost
+// connection makes database/sql execute the statement again on another.
+func execOnce(ctx context.Context, db *DB, query string, args ...any) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.ExecContext(ctx, query, args...)
+	return err
+}
+
 // One statement without arguments is one round trip in every driver; if its
 // reply is lost, the row is there all the same.
 func TestProxyBeforeDatabase(t *testing.T) {
@@ -202,13 +218,7 @@ func TestProxyBeforeDatabase(t *testing.T) {
 			t.Errorf("%d round trips for 3 statements", n)
 		}
 		p.LoseReply(1)
-		conn, err := through.Conn(testContext(t)) // database/sql would try again on another
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = conn.ExecContext(testContext(t), "INSERT INTO seen VALUES (1)")
-		_ = conn.Close()
-		if err == nil {
+		if err := execOnce(testContext(t), through, "INSERT INTO seen VALUES (1)"); err == nil {
 			t.Error("the reply was not lost")
 		}
 		if n := text(t, db.DB, "SELECT COUNT(*) FROM seen"); n != "5" {
@@ -231,6 +241,74 @@ func TestProxyBeforeDatabase(t *testing.T) {
 			p.Cut()
 			<-ended
 		}
+	})
+}
+
+// The bytes of an operation tell where it can be cut: before its last byte the
+// server has not understood it, and while it answers, it has done it.
+func TestCutPointsOfAStatement(t *testing.T) {
+	Each(t, func(t *testing.T, db *DB) {
+		p := db.Proxy(t)
+		through := db.Through(t, p)
+		through.SetMaxOpenConns(1)
+		run(t, db.DB, "CREATE TABLE seen (n INTEGER)")
+		insert := func() error { return execOnce(testContext(t), through, "INSERT INTO seen VALUES (1)") }
+		ping := func() { // on a connection that is open when it returns
+			if err := through.PingContext(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ping()
+		p.ResetBytes()
+		if err := insert(); err != nil {
+			t.Fatal(err)
+		}
+		whole := [2]int{ToServer: p.Bytes(ToServer), ToClient: p.Bytes(ToClient)}
+		if whole[ToServer] < len("INSERT INTO seen VALUES (1)") || whole[ToClient] < 5 {
+			t.Fatalf("%d bytes to the server, %d to the client", whole[ToServer], whole[ToClient])
+		}
+		want := 1
+		for d, total := range whole {
+			for _, n := range []int{0, 1, total / 2, total - 1} {
+				ping()
+				p.CutAfter(Direction(d), n)
+				if err := insert(); err == nil {
+					t.Errorf("direction %d, cut after %d of %d bytes: it succeeded", d, n, total)
+				}
+				if Direction(d) == ToClient {
+					want++
+				}
+				if got := text(t, db.DB, "SELECT COUNT(*) FROM seen"); got != fmt.Sprint(want) {
+					t.Errorf("direction %d, cut after %d of %d bytes: %s rows, want %d", d, n, total, got, want)
+				}
+			}
+		}
+		ping()
+		p.ResetBytes()
+		if err := insert(); err != nil || p.Bytes(ToServer) != whole[ToServer] {
+			t.Errorf("%v without a fault, %d bytes, want the %d of before", err, p.Bytes(ToServer), whole[ToServer])
+		}
+	})
+}
+
+// A reset ends the request of a real driver too, and the next one is served.
+func TestResetBeforeDatabase(t *testing.T) {
+	Each(t, func(t *testing.T, db *DB) {
+		p := db.Proxy(t)
+		through := db.Through(t, p)
+		if err := through.PingContext(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		h := p.HoldReply(1)
+		ended := make(chan error, 1)
+		go func() { ended <- execOnce(t.Context(), through, "SELECT 1") }()
+		h.Wait(t, soon)
+		p.Reset()
+		if err := <-ended; err == nil {
+			t.Error("it was answered")
+		}
+		h.Release()
+		run(t, through.DB, "SELECT 1")
 	})
 }
 

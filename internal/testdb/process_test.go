@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 			fmt.Println("connected", err)
 			select {}
 		},
+		"owner": owner,
 		"grandparent": func() {
 			// A parent that dies outright: its child must not live on.
 			p := Spawn(new(noTest), "connects", map[string]string{"ADDR": os.Getenv("ADDR")})
@@ -52,6 +53,10 @@ type noTest struct{ testing.TB }
 
 func (*noTest) Helper()        {}
 func (*noTest) Cleanup(func()) {}
+
+func (*noTest) Logf(format string, args ...any)   { fmt.Printf(format+"\n", args...) }
+func (*noTest) Skipf(format string, args ...any)  { fmt.Printf(format+"\n", args...); os.Exit(0) }
+func (*noTest) Fatalf(format string, args ...any) { fmt.Printf(format+"\n", args...); os.Exit(1) }
 
 const soon = 20 * time.Second
 

@@ -29,6 +29,8 @@ type server struct {
 	driver string
 	dsn    string
 	log    string // path of its error log, "" if unknown
+
+	private bool // it ends with the test, and its databases with it
 }
 
 // finding is a server, or the reason why there is none.
@@ -120,6 +122,18 @@ func driverOf(name string) string {
 		return "sqlite"
 	}
 	return "mysql" // serves MariaDB too
+}
+
+// open creates a database that ends with the test, and opens a pool on it.
+func (s *server) open(t testing.TB) *DB {
+	t.Helper()
+	db := &DB{Vendor: s.vendor, Driver: s.driver, Name: randomName(), server: s}
+	db.DSN = s.withDatabase(db.Name)
+	s.create(t, db.Name)
+	if !s.private {
+		t.Cleanup(func() { s.drop(t, db.Name) })
+	}
+	return open(t, db)
 }
 
 // create makes the database. Its name is ours, so it needs no quoting.

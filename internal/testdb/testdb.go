@@ -10,9 +10,10 @@
 //	INTLOCK_TEST_MARIADB_DSN   root@tcp(host:port)/
 //	INTLOCK_TEST_<VENDOR>_LOG  the server's error log, if it can be read here
 //	INTLOCK_TEST_SKIP          vendors to leave out, such as mysql,mariadb
+//	INTLOCK_TEST_SKIP_PRIVATE  vendors to leave out where a test needs a server of its own
 //
-// A server that is absent fails the test. Only INTLOCK_TEST_SKIP leaves a
-// vendor out, and then the test says so.
+// A server that is absent fails the test. Only the last two leave a vendor
+// out, and then the test says so.
 package testdb
 
 import (
@@ -31,8 +32,13 @@ import (
 	"github.com/intlock/intlock/internal/vendor"
 )
 
-// SkipEnv names the variable that lists the vendors to leave out.
-const SkipEnv = "INTLOCK_TEST_SKIP"
+const (
+	// SkipEnv names the variable that lists the vendors to leave out.
+	SkipEnv = "INTLOCK_TEST_SKIP"
+	// SkipPrivateEnv names the variable that lists the vendors to leave out in
+	// tests that call Private.
+	SkipPrivateEnv = "INTLOCK_TEST_SKIP_PRIVATE"
+)
 
 // adminTimeout bounds creating and dropping a database. It is long because a
 // loaded machine may run several test binaries at once.
@@ -66,23 +72,17 @@ func Each(t *testing.T, f func(t *testing.T, db *DB)) {
 // INTLOCK_TEST_SKIP, and fails it if the vendor has no server.
 func Open(t testing.TB, name string) *DB {
 	t.Helper()
-	skipIfAsked(t, name)
+	skipIfIn(t, name, SkipEnv)
 	if name == vendor.SQLite {
 		file := filepath.Join(t.TempDir(), "intlock.db")
 		return open(t, &DB{Vendor: name, Driver: "sqlite", DSN: sqliteDSN(file), Name: file})
 	}
-	found, ok := servers()[name]
-	if !ok {
-		t.Fatalf("testdb: %q is no vendor: want one of %s", name, strings.Join(Vendors(), ", "))
-	}
+	checkVendor(t, name)
+	found := servers()[name]
 	if found.server == nil {
 		t.Fatalf("testdb: %s", found.problem)
 	}
-	db := &DB{Vendor: name, Driver: found.server.driver, Name: randomName(), server: found.server}
-	db.DSN = found.server.withDatabase(db.Name)
-	found.server.create(t, db.Name)
-	t.Cleanup(func() { found.server.drop(t, db.Name) })
-	return open(t, db)
+	return found.server.open(t)
 }
 
 // Again opens a second pool on the same database. It is closed when t ends.
@@ -126,24 +126,34 @@ func open(t testing.TB, d *DB) *DB {
 	return d
 }
 
-func skipIfAsked(t testing.TB, name string) {
+// skipIfIn skips the test if the variable lists the vendor.
+func skipIfIn(t testing.TB, name, variable string) {
 	t.Helper()
-	skipped := Skipped()
+	skipped := list(variable)
 	for _, s := range skipped {
 		// A misspelt name would test what should be left out, or worse, make
 		// somebody believe that something was left out on purpose.
 		if !slices.Contains(Vendors(), s) {
-			t.Fatalf("testdb: %s names %q, which is none of %s", SkipEnv, s, strings.Join(Vendors(), ", "))
+			t.Fatalf("testdb: %s names %q, which is none of %s", variable, s, strings.Join(Vendors(), ", "))
 		}
 	}
 	if slices.Contains(skipped, name) {
-		t.Skipf("%s left out by %s", name, SkipEnv)
+		t.Skipf("%s left out by %s", name, variable)
+	}
+}
+
+func checkVendor(t testing.TB, name string) {
+	t.Helper()
+	if !slices.Contains(Vendors(), name) {
+		t.Fatalf("testdb: %q is no vendor: want one of %s", name, strings.Join(Vendors(), ", "))
 	}
 }
 
 // Skipped lists what INTLOCK_TEST_SKIP leaves out.
-func Skipped() []string {
-	return strings.FieldsFunc(os.Getenv(SkipEnv), func(r rune) bool { return r == ',' || r == ' ' })
+func Skipped() []string { return list(SkipEnv) }
+
+func list(variable string) []string {
+	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 func randomName() string {

@@ -13,19 +13,21 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/intlock/intlock/internal/testdb/dbserver"
 )
 
 // aptInstall installs the servers' packages. A run beside this one waits, and
 // then finds everything there.
-func (h *house) aptInstall(ctx context.Context, names []string) error {
-	lock, err := lockFile(filepath.Join(h.cache, "apt.lock"), true)
+func (b *bringer) aptInstall(ctx context.Context, names []string) error {
+	lock, err := dbserver.LockFile(filepath.Join(b.house.Cache, "apt.lock"), true)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	var list []string
 	for _, name := range names {
-		if find(ctx, name, h.cache) == nil {
+		if dbserver.Find(ctx, name, b.house.Cache) == nil {
 			list = append(list, packages[name]...)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/intlock/intlock/internal/testdb"
+	"github.com/intlock/intlock/internal/testdb/dbserver"
 	"github.com/intlock/intlock/internal/vendor"
 )
 
@@ -42,7 +43,7 @@ func newCompose(ctx context.Context, vendors []string) (*compose, error) {
 	}
 	c := &compose{vendors: vendors, file: file, project: fmt.Sprintf("intlock-test-%d", os.Getpid()), ports: map[string]int{}}
 	for _, name := range vendors {
-		if c.ports[name], err = freePort(); err != nil {
+		if c.ports[name], err = dbserver.FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -100,9 +101,9 @@ func (c *compose) run(ctx context.Context, args ...string) error {
 func (c *compose) env() []string {
 	var env []string
 	for _, name := range c.vendors {
-		dsn := mysqlDSN(c.ports[name])
+		dsn := dbserver.MySQLDSN(c.ports[name])
 		if name == vendor.Postgres {
-			dsn = postgresDSN(c.ports[name])
+			dsn = dbserver.PostgresDSN(c.ports[name])
 		}
 		env = append(env, testdb.DSNEnv(name)+"="+dsn)
 	}

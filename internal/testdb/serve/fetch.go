@@ -30,12 +30,12 @@ var packages = map[string][]string{
 }
 
 // fetchers decides where each missing server comes from.
-func (h *house) fetchers(ctx context.Context, missing []string) ([]fetcher, error) {
+func (b *bringer) fetchers(ctx context.Context, missing []string) ([]fetcher, error) {
 	var install, unpack, elsewhere []string
 	debian := has("apt-get") && has("dpkg")
 	for _, name := range missing {
 		switch {
-		case h.docker:
+		case b.docker:
 			elsewhere = append(elsewhere, name)
 		case name == vendor.MySQL && debian && debianMirror(ctx) != "":
 			unpack = append(unpack, name)
@@ -48,17 +48,17 @@ func (h *house) fetchers(ctx context.Context, missing []string) ([]fetcher, erro
 
 	var all []fetcher
 	if len(install) > 0 {
-		all = append(all, fetcher{vendors: install, fetch: func(ctx context.Context) error { return h.aptInstall(ctx, install) }})
+		all = append(all, fetcher{vendors: install, fetch: func(ctx context.Context) error { return b.aptInstall(ctx, install) }})
 	}
 	if len(unpack) > 0 {
-		all = append(all, fetcher{vendors: unpack, fetch: h.unpackMySQL})
+		all = append(all, fetcher{vendors: unpack, fetch: b.unpackMySQL})
 	}
 	if len(elsewhere) > 0 {
 		c, err := newCompose(ctx, elsewhere)
 		if err != nil {
 			return nil, cannot(elsewhere, err)
 		}
-		h.compose = c
+		b.compose = c
 		all = append(all, fetcher{vendors: elsewhere, fetch: c.up, started: true})
 	}
 	return all, nil

@@ -12,7 +12,9 @@
 // Debian as root (MySQL is unpacked into the cache folder, not installed);
 // elsewhere Docker is asked, and if that is absent too, the message says what
 // to do. A vendor whose INTLOCK_TEST_<VENDOR>_DSN is already set, or that
-// INTLOCK_TEST_SKIP names, is not started.
+// INTLOCK_TEST_SKIP names, is not started. For a vendor that only Docker has,
+// INTLOCK_TEST_SKIP_PRIVATE leaves out the tests that break a server of their
+// own.
 package main
 
 import (
@@ -23,19 +25,15 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/intlock/intlock/internal/testdb"
+	"github.com/intlock/intlock/internal/testdb/dbserver"
 	"github.com/intlock/intlock/internal/vendor"
 )
-
-// The servers are started from the main thread, which lives as long as the
-// process: on Linux they are told to die with the thread that started them.
-func init() { runtime.LockOSThread() }
 
 func main() {
 	only := flag.String("only", "", "start these vendors only, `postgres,mysql,mariadb`; tests of the others are left out")
@@ -44,7 +42,7 @@ func main() {
 	clean := flag.Bool("clean", false, "remove what is kept between runs, and end")
 	flag.Parse()
 	if *clean {
-		if err := cleanCache(); err != nil {
+		if err := dbserver.CleanCache(); err != nil {
 			say("%v", err)
 			os.Exit(1)
 		}
@@ -84,13 +82,14 @@ func run(only string, durable, docker bool, command []string) (code int, err err
 
 	// The servers' users read some of what we write.
 	umask := syscall.Umask(0o022)
-	h, err := newHouse(durable, docker)
+	house, err := dbserver.NewHouse(durable, say)
 	if err != nil {
 		return 1, err
 	}
-	defer h.close()
+	b := &bringer{house: house, docker: docker}
+	defer b.close()
 	began := time.Now()
-	more, err := h.up(ctx, wanted)
+	err = b.up(ctx, wanted)
 	close(stopWatching)
 	syscall.Umask(umask)
 	if ctx.Err() != nil {
@@ -100,16 +99,16 @@ func run(only string, durable, docker bool, command []string) (code int, err err
 		return 1, err
 	}
 	if len(wanted) > 0 {
-		say("%s up in %.1fs", strings.Join(h.names(), ", "), time.Since(began).Seconds())
+		say("%s up in %.1fs", strings.Join(b.names(), ", "), time.Since(began).Seconds())
 	}
-	env = append(env, more...)
+	env = append(append(env, b.env()...), b.withoutPrivate(ctx, os.Getenv(testdb.SkipPrivateEnv))...)
 	if len(command) == 0 {
 		printEnv(env)
 		say("set these in another shell and run single tests there; Ctrl-C ends the servers")
 		<-signals
 		return 0, nil
 	}
-	return runCommand(command, env, signals)
+	return runCommand(house, command, env, signals)
 }
 
 // watchParent stands in for the signal that go run does not pass on: when it
@@ -155,7 +154,7 @@ func printEnv(env []string) {
 }
 
 // runCommand passes signals on and returns the command's status.
-func runCommand(command, env []string, signals <-chan os.Signal) (int, error) {
+func runCommand(house *dbserver.House, command, env []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
@@ -165,8 +164,7 @@ func runCommand(command, env []string, signals <-chan os.Signal) (int, error) {
 	// not only the go command.
 	terminal := isTerminal(os.Stdin)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !terminal}
-	dieWithParent(cmd.SysProcAttr, syscall.SIGTERM)
-	if err := cmd.Start(); err != nil {
+	if err := house.Start(cmd, syscall.SIGTERM); err != nil {
 		return 127, err
 	}
 	done := make(chan error, 1)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/intlock/intlock/internal/testdb/dbserver"
 )
 
 // Debian's stable suites have no MySQL, only MariaDB. Its unstable suite has,
@@ -19,17 +21,6 @@ import (
 // the cache and run from there. Nothing is installed, so this needs no root.
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-
-func unpackedTree(cache string) string { return filepath.Join(cache, "mysql") }
-
-// unpacked is the tree in the cache, "" if there is none.
-func unpacked(cache string) string {
-	tree := unpackedTree(cache)
-	if _, err := os.Stat(tree); err != nil {
-		return ""
-	}
-	return tree
-}
 
 var debianURI = regexp.MustCompile(`(?m)^'(\S+/debian/)dists/`)
 
@@ -47,17 +38,17 @@ func debianMirror(ctx context.Context) string {
 }
 
 // unpackMySQL brings MySQL into the cache, whole or not at all.
-func (h *house) unpackMySQL(ctx context.Context) error {
-	lock, err := lockFile(filepath.Join(h.cache, "mysql.lock"), true)
+func (b *bringer) unpackMySQL(ctx context.Context) error {
+	lock, err := dbserver.LockFile(filepath.Join(b.house.Cache, "mysql.lock"), true)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if unpacked(h.cache) != "" { // a run beside this one was quicker
+	if dbserver.HasMySQL(dbserver.MySQLTree(b.house.Cache)) { // a run beside this one was quicker
 		return nil
 	}
-	say("unpacking MySQL from Debian's unstable suite into %s, once", h.cache)
-	temp, err := os.MkdirTemp(h.cache, ".mysql-")
+	say("unpacking MySQL from Debian's unstable suite into %s, once", b.house.Cache)
+	temp, err := os.MkdirTemp(b.house.Cache, ".mysql-")
 	if err != nil {
 		return err
 	}
@@ -84,13 +75,13 @@ func (h *house) unpackMySQL(ctx context.Context) error {
 	if err := serverOnly(full, tree); err != nil {
 		return err
 	}
-	if throughLoader(tree) == nil {
+	if !dbserver.HasMySQL(tree) {
 		return fmt.Errorf("mysql-server-core of %s does not look as expected: no server, loader or libraries", debianMirror(ctx))
 	}
 	if err := os.Chmod(tree, 0o755); err != nil {
 		return err
 	}
-	return os.Rename(tree, unpackedTree(h.cache))
+	return os.Rename(tree, dbserver.MySQLTree(b.house.Cache))
 }
 
 // aptConfig gives apt-get a world of its own below dir, in which nothing is

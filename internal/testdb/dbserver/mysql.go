@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package dbserver
 
 import (
 	"context"
@@ -10,9 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	_ "github.com/go-sql-driver/mysql" // to ask whether it is up
 )
 
-func mysqlDSN(port int) string { return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port) }
+// MySQLDSN is for a server on this machine, MySQL or MariaDB, whose root has no
+// password.
+func MySQLDSN(port int) string { return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port) }
 
 // inBoth are the settings MySQL and MariaDB share.
 func inBoth(dir string, port int, durable bool) []string {
@@ -34,16 +38,19 @@ func inBoth(dir string, port int, durable bool) []string {
 	return argv
 }
 
-func findMariaDB(ctx context.Context) *plan {
+// inBothSignals: neither has a way between a clean end and none at all.
+var inBothSignals = map[StopMode]syscall.Signal{Fast: syscall.SIGTERM, Immediate: syscall.SIGKILL}
+
+func findMariaDB(ctx context.Context) *Plan {
 	server, install := program("mariadbd"), program("mariadb-install-db")
 	if server == "" || install == "" || program("my_print_defaults") == "" { // install calls it
 		return nil
 	}
-	return &plan{
-		version: versionNumber.FindString(banner(ctx, server)),
+	return &Plan{
+		Version: versionNumber.FindString(banner(ctx, server)),
 		users:   []string{"mysql"},
 		driver:  "mysql",
-		dsn:     mysqlDSN,
+		dsn:     MySQLDSN,
 		init: func(dir string) []string {
 			return []string{install, "--no-defaults", "--datadir=" + data(dir), "--skip-test-db",
 				"--auth-root-authentication-method=normal", "--innodb-log-file-size=16M"}
@@ -55,31 +62,27 @@ func findMariaDB(ctx context.Context) *plan {
 				inBoth(dir, port, durable)...)
 			return argv
 		},
-		end: syscall.SIGKILL,
+		signals: inBothSignals,
 	}
 }
 
 // findMySQL takes a mysqld of the system if it really is MySQL (MariaDB's
 // packages bring a program of that name too), or else the one in the cache.
-func findMySQL(ctx context.Context, cache string) *plan {
-	p := &plan{users: []string{"mysql"}, driver: "mysql", dsn: mysqlDSN, end: syscall.SIGKILL}
+func findMySQL(ctx context.Context, cache string) *Plan {
+	p := &Plan{users: []string{"mysql"}, driver: "mysql", dsn: MySQLDSN, signals: inBothSignals}
 	server := func(string) []string { return nil }
 	if path := program("mysqld"); path != "" && isMySQL8(banner(ctx, path)) {
-		p.version = versionNumber.FindString(afterVer(banner(ctx, path)))
+		p.Version = versionNumber.FindString(afterVer(banner(ctx, path)))
 		server = func(string) []string { return []string{path, "--no-defaults"} }
-	} else if tree := unpacked(cache); tree != "" {
-		argv := throughLoader(tree)
-		if argv == nil {
-			return nil
-		}
-		p.version = versionNumber.FindString(afterVer(banner(ctx, argv...)))
+	} else if argv := throughLoader(MySQLTree(cache)); argv != nil {
+		p.Version = versionNumber.FindString(afterVer(banner(ctx, argv...)))
 		server = func(dir string) []string {
 			tree := filepath.Join(dir, "tree")
 			return append(throughLoader(tree), "--no-defaults", "--basedir="+tree+"/usr", "--lc-messages-dir="+tree+"/usr/share/mysql")
 		}
 		// The cache is often below a home that the server's user cannot
 		// enter, so the files come to it.
-		p.stage = func(dir string) error { return copyTree(tree, filepath.Join(dir, "tree"), nil, true) }
+		p.stage = func(dir string) error { return copyTree(MySQLTree(cache), filepath.Join(dir, "tree"), nil, true) }
 	} else {
 		return nil
 	}
@@ -109,6 +112,12 @@ func isMySQL8(banner string) bool {
 	n, err := strconv.Atoi(major)
 	return err == nil && n >= 8
 }
+
+// MySQLTree is where an unpacked MySQL lies in the cache.
+func MySQLTree(cache string) string { return filepath.Join(cache, "mysql") }
+
+// HasMySQL is true for a folder with a server that can run from there.
+func HasMySQL(tree string) bool { return throughLoader(tree) != nil }
 
 // throughLoader runs an unpacked mysqld with the C library that came with it:
 // the machine's own is older.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package dbserver
 
 import (
 	"context"
@@ -9,23 +9,26 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	_ "github.com/lib/pq" // to ask whether it is up
 )
 
-func postgresDSN(port int) string {
+// PostgresDSN is for a server on this machine that trusts everybody.
+func PostgresDSN(port int) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 }
 
-func findPostgres(ctx context.Context) *plan {
+func findPostgres(ctx context.Context) *Plan {
 	bin := postgresBin()
 	if bin == "" {
 		return nil
 	}
 	server := filepath.Join(bin, "postgres")
-	return &plan{
-		version: versionNumber.FindString(banner(ctx, server)),
+	return &Plan{
+		Version: versionNumber.FindString(banner(ctx, server)),
 		users:   []string{"postgres"},
 		driver:  "postgres",
-		dsn:     postgresDSN,
+		dsn:     PostgresDSN,
 		init: func(dir string) []string {
 			return []string{filepath.Join(bin, "initdb"), "-D", data(dir), "-U", "postgres",
 				"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"}
@@ -45,7 +48,7 @@ func findPostgres(ctx context.Context) *plan {
 			}
 			return argv
 		},
-		end: syscall.SIGQUIT, // "immediate": SIGKILL would leave its children
+		signals: map[StopMode]syscall.Signal{Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT},
 	}
 }
 

@@ -1,8 +1,9 @@
 //go:build unix
 
-package main
+package dbserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,27 +19,29 @@ import (
 // fill makes dir/data: a copy of the template that an earlier run left in the
 // cache, or the server's own initialisation, which takes seconds and becomes
 // the template.
-func (h *house) fill(ctx context.Context, name string, p *plan, dir string, as *syscall.Credential) error {
+func (h *House) fill(ctx context.Context, p *Plan, dir string, as *syscall.Credential) error {
 	// Another version or another way to initialise needs another template.
-	key := sha256.Sum256([]byte(strings.Join(append(p.init(""), p.version), "\x00")))
-	template := filepath.Join(h.cache, "data", fmt.Sprintf("%s-%s-%x", name, p.version, key[:4]))
+	key := sha256.Sum256([]byte(strings.Join(append(p.init(""), p.Version), "\x00")))
+	template := filepath.Join(h.Cache, "data", fmt.Sprintf("%s-%s-%x", p.Vendor, p.Version, key[:4]))
 	if _, err := os.Stat(template); err == nil {
 		return copyTree(template, data(dir), as, false)
 	}
 
-	say("%s %s: initialising its data, once", name, p.version)
-	argv := p.init(dir)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C", "TZ=UTC")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: as}
+	h.say("%s %s: initialising its data, once", p.Vendor, p.Version)
+	cmd := command(ctx, p.init(dir), dir, as)
 	// A script that starts the server: end the whole group.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initialise %s: %w\n%s", name, errors.Join(ctx.Err(), err), out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := h.Start(cmd, syscall.SIGKILL)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("initialise %s: %w\n%s", p.Vendor, errors.Join(ctx.Err(), err), out.Bytes())
 	}
 	if err := keep(data(dir), template); err != nil {
-		say("%s: its data is not kept for the next run: %v", name, err)
+		h.say("%s: its data is not kept for the next run: %v", p.Vendor, err)
 	}
 	return nil
 }
@@ -67,7 +69,7 @@ func keep(from, template string) error {
 }
 
 // copyTree copies folders, files and symbolic links, gives them to a user,
-// and keeps their permissions. With link it makes hard links where it can,
+// and keeps their permissions, whatever our umask says. With link it makes hard links where it can,
 // which suits files that nobody writes to.
 func copyTree(from, to string, as *syscall.Credential, link bool) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -81,7 +83,9 @@ func copyTree(from, to string, as *syscall.Credential, link bool) error {
 		}
 		switch {
 		case entry.IsDir():
-			err = os.Mkdir(target, info.Mode().Perm())
+			if err = os.Mkdir(target, 0o700); err == nil {
+				err = os.Chmod(target, info.Mode().Perm())
+			}
 		case entry.Type() == fs.ModeSymlink:
 			var name string
 			if name, err = os.Readlink(path); err == nil {
@@ -113,22 +117,5 @@ func copyFile(from, to string, mode fs.FileMode) error {
 		return err
 	}
 	_, err = io.Copy(out, in) // in the kernel, on Linux
-	return errors.Join(err, out.Close())
-}
-
-// lockFile takes an exclusive lock that ends with the process.
-func lockFile(name string, wait bool) (*os.File, error) {
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	how := syscall.LOCK_EX
-	if !wait {
-		how |= syscall.LOCK_NB
-	}
-	if err := syscall.Flock(int(file.Fd()), how); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
+	return errors.Join(err, out.Chmod(mode), out.Close())
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package dbserver
 
 import (
 	"fmt"
@@ -11,8 +11,9 @@ import (
 
 const dirPrefix = "intlock-testdb-"
 
-// cacheFolder is what outlives a run.
-func cacheFolder() (string, error) {
+// CacheFolder is what outlives a run: MySQL's files and initialised data
+// folders.
+func CacheFolder() (string, error) {
 	if cache := os.Getenv("INTLOCK_CACHE"); cache != "" {
 		return filepath.Abs(cache)
 	}
@@ -23,10 +24,10 @@ func cacheFolder() (string, error) {
 	return filepath.Join(base, "intlock"), nil
 }
 
-// cleanCache removes what we put into the cache, by name: INTLOCK_CACHE may
+// CleanCache removes what we put into the cache, by name: INTLOCK_CACHE may
 // be a folder that holds other things too.
-func cleanCache() error {
-	cache, err := cacheFolder()
+func CleanCache() error {
+	cache, err := CacheFolder()
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func sweep(base string) {
 		if _, err := os.Stat(name); err != nil {
 			continue // just being made
 		}
-		if lock, err := lockFile(name, false); err == nil {
+		if lock, err := LockFile(name, false); err == nil {
 			_ = os.RemoveAll(dir)
 			lock.Close()
 		}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package dbserver
 
 import (
 	"bytes"
@@ -17,30 +17,36 @@ import (
 	"github.com/intlock/intlock/internal/vendor"
 )
 
-// plan is how one vendor's server is made and run in a folder of its own. The
+// Plan is how one vendor's server is made and run in a folder of its own. The
 // functions get that folder; the data goes into "data" below it.
-type plan struct {
-	version string
+type Plan struct {
+	Vendor, Version string
+
 	users   []string // system users to run as when we are root, best first
 	driver  string
 	dsn     func(port int) string
 	stage   func(dir string) error // bring needed files into the folder, may be nil
 	init    func(dir string) []string
 	serve   func(dir string, port int, durable bool) []string
-	end     syscall.Signal // what ends it at once
+	signals map[StopMode]syscall.Signal
 }
 
-// find looks for a vendor's server on this machine.
-func find(ctx context.Context, name, cache string) *plan {
+// Find looks for a vendor's server on this machine: among its programs, or,
+// for MySQL, in the cache. It is nil if there is none.
+func Find(ctx context.Context, name, cache string) *Plan {
+	var p *Plan
 	switch name {
 	case vendor.Postgres:
-		return findPostgres(ctx)
+		p = findPostgres(ctx)
 	case vendor.MariaDB:
-		return findMariaDB(ctx)
+		p = findMariaDB(ctx)
 	case vendor.MySQL:
-		return findMySQL(ctx, cache)
+		p = findMySQL(ctx, cache)
 	}
-	return nil
+	if p != nil {
+		p.Vendor = name
+	}
+	return p
 }
 
 // data is the folder a server keeps its files in.
