@@ -3,7 +3,9 @@ package fencing
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -128,6 +130,20 @@ func (c *check) advance(ctx context.Context, key any, token int64) error {
 		return fmt.Errorf("fencing: advance resource %s to %d: %w", quote(name), token, err)
 	}
 	return nil
+}
+
+// detect asks the server what it is.
+func detect(ctx context.Context, db Pool) (string, error) {
+	name, err := vendor.Detect(ctx, db)
+	// The first connection is where a DSN is parsed. One that does not parse,
+	// perhaps because of its password, is quoted in the error.
+	if dsn := new(url.Error); errors.As(err, &dsn) && dsn.Op == "parse" {
+		return "", errors.New("fencing: the DSN of the database is not a valid URL")
+	}
+	if err != nil {
+		return "", fmt.Errorf("fencing: %w", err)
+	}
+	return name, nil
 }
 
 // start looks whether the table and its columns are there, by one statement

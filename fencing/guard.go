@@ -37,9 +37,9 @@ func NewGuard(ctx context.Context, db Pool, opts ...Option) (*Guard, error) {
 	if err := vendor.CheckPrefix(c.prefix); err != nil {
 		return nil, invalid("%w", err)
 	}
-	name, err := vendor.Detect(ctx, db)
+	name, err := detect(ctx, db)
 	if err != nil {
-		return nil, fmt.Errorf("fencing: %w", err)
+		return nil, err
 	}
 	table := vendor.Table(c.prefix) + "_FENCE"
 	if err := start(ctx, db, table, "RESOURCE", "TOKEN"); err != nil {

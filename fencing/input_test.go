@@ -104,6 +104,26 @@ func TestBadIdentifiers(t *testing.T) {
 	check("column", "ID", err)
 }
 
+// TestNoSecrets: a password of the DSN is in no error.
+func TestNoSecrets(t *testing.T) {
+	for _, dsn := range []string{
+		"postgres://user:canary@127.0.0.1:bad/db", "postgres://user:canary x@127.0.0.1/db", "postgres://user@127.0.0.1:canary@/db",
+		"postgres://user:canary@127.0.0.1:1/db?sslmode=disable", "host=127.0.0.1 port=1 user=u password='canary x' sslmode=nonsense",
+	} {
+		db, err := sql.Open("postgres", dsn)
+		if err != nil {
+			continue // refused before it came to us
+		}
+		defer db.Close()
+		if _, err := fencing.NewGuard(t.Context(), db); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("NewGuard: %v", err)
+		}
+		if _, err := fencing.NewColumnGuard(t.Context(), db, "account", "id", "fence"); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("NewColumnGuard: %v", err)
+		}
+	}
+}
+
 // TestMissingTable: the error names what is missing and what to do.
 func TestMissingTable(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *testdb.DB) {
