@@ -236,6 +236,7 @@ func (d postgres) quirks(t *table) []Problem {
 func (postgres) tokenSource() part { return part{is: aSequence} }
 
 func (postgres) widen(*sequence) string { return "AS BIGINT NO MAXVALUE" }
+func (postgres) noCycle() string        { return "NO CYCLE" }
 
 func (postgres) typeOf(w wanted) string {
 	switch w.name {

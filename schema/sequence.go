@@ -44,14 +44,14 @@ func compareSequence(t *table, d dialect) []Problem {
 	case s.bits < 64:
 		add("the type "+s.typ, "BIGINT: when the numbers are used up, no lock can be granted any more", d.widen(s))
 	case s.max < enough && s.increment >= 0:
-		add(fmt.Sprintf("MAXVALUE %d", s.max), "no such end: when the numbers are used up, no lock can be granted any more", d.widen(s))
+		add(fmt.Sprintf("MAXVALUE %d", s.max), "one that is never reached: when the numbers are used up, no lock can be granted any more", d.widen(s))
 	}
 	if s.cache > 1 {
 		add(fmt.Sprintf("CACHE %d", s.cache), "no cache: it hands out blocks of numbers in advance, to each session or server, and a later grant could get the lower token",
 			"CACHE 1")
 	}
 	if s.cycle {
-		add("CYCLE", "NO CYCLE: tokens must not start over", "NO CYCLE")
+		add("CYCLE", "NO CYCLE: tokens must not start over", d.noCycle())
 	}
 	return problems
 }

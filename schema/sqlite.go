@@ -166,7 +166,10 @@ func (sqlite) tokenSource() part {
 	}
 }
 
-func (sqlite) widen(*sequence) string { return recreate } // there are none
+// There are no sequences in SQLite.
+
+func (sqlite) widen(*sequence) string { return "" }
+func (sqlite) noCycle() string        { return "" }
 
 func (sqlite) typeOf(w wanted) string {
 	if w.kind == integer {

@@ -144,8 +144,10 @@ type dialect interface {
 	allowNull(t *table, have *column) string
 	primaryKey(t *table, old *index) string
 	dropIndex(t *table, ix *index) string
-	// widen makes a sequence BIGINT without an end.
+
+	// The same for a sequence: what stands behind its name in ALTER SEQUENCE.
 	widen(s *sequence) string
+	noCycle() string
 }
 
 var dialects = map[string]dialect{
