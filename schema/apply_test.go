@@ -48,6 +48,9 @@ func TestApplyTwiceThenDropTwice(t *testing.T) {
 			if err := schema.Check(ctx, db, "INT_"); !errors.Is(err, schema.ErrMissing) {
 				t.Errorf("Check after Drop: %v; want ErrMissing", err)
 			}
+			if left := objects(t, db); len(left) > 0 {
+				t.Errorf("Drop left %q", left)
+			}
 		}
 		for _, line := range mark.NewErrors(t) {
 			t.Errorf("the server logged an error: %s", line)
@@ -92,6 +95,20 @@ func TestConcurrentAppliesAreHarmless(t *testing.T) {
 			}
 			close(start)
 			wg.Wait()
+			if round%2 == 0 { // an older release's table is added to as safely
+				removeCompanions(t, db, prefix)
+				start = make(chan struct{})
+				for _, pool := range pools {
+					wg.Go(func() {
+						<-start
+						if err := schema.Apply(t.Context(), pool, prefix); err != nil {
+							t.Errorf("round %d, again: %v", round, err)
+						}
+					})
+				}
+				close(start)
+				wg.Wait()
+			}
 		}
 		for _, line := range mark.NewErrors(t) {
 			t.Errorf("the server logged an error: %s", line)

@@ -6,32 +6,9 @@ import (
 	"strings"
 )
 
-// wanted is a column that a table must have.
-type wanted struct {
-	name string
-	kind kind
-	size int
-	// ours: Spring does not know the column, and its INSERT does not name it.
-	ours bool
-}
-
-// standard is the layout; a dialect may see a type differently.
-func standard() []wanted {
-	return []wanted{
-		{name: lockKey, kind: text, size: 36},
-		{name: region, kind: text, size: 100},
-		{name: clientID, kind: text, size: 36},
-		{name: createdDate, kind: moment, size: 6},
-		{name: expiredAfter, kind: moment, size: 6},
-		{name: attempt, kind: integer, size: 64, ours: true},
-		{name: holder, kind: text, size: 255, ours: true},
-		{name: lockName, kind: text, size: 255, ours: true},
-	}
-}
-
 // recreate is a dialect's answer when no ALTER TABLE mends a finding. Locks
-// are short-lived, so a new table costs little more than the stop that
-// altering the old one needs anyway.
+// are short-lived, so a new lock table costs little more than the stop that
+// altering the old one needs anyway. For the other parts it is no way out.
 const recreate = "recreate"
 
 // compare lists what is wrong with a table, in the order in which the fixes
@@ -45,37 +22,48 @@ func compare(t *table, d dialect) []Problem {
 		return problems
 	}
 	problems := d.quirks(t)
-	layout := d.layout()
-	for _, w := range layout {
-		problems = append(problems, compareColumn(t, d, w)...)
+	if t.is == aSequence {
+		problems = append(problems, compareSequence(t, d)...)
+	} else {
+		for _, w := range t.layout {
+			problems = append(problems, compareColumn(t, d, w)...)
+		}
+		// A column cannot allow NULL while it is part of the primary key, so the
+		// strangers come last.
+		problems = append(problems, keys(t, d)...)
+		problems = append(problems, strangers(t, d)...)
 	}
-	// A column cannot allow NULL while it is part of the primary key, so the
-	// strangers come last.
-	problems = append(problems, keys(t, d)...)
-	problems = append(problems, strangers(t, d, layout)...)
 
-	// A new table mends everything, and nothing else may be run after it.
-	if slices.ContainsFunc(problems, func(p Problem) bool { return p.Fix == recreate }) {
-		for i := range problems {
-			problems[i].Fix = recreation(t, d)
+	if !slices.ContainsFunc(problems, func(p Problem) bool { return p.Fix == recreate }) {
+		return problems
+	}
+	for i := range problems {
+		p := &problems[i]
+		switch {
+		case t.shortLived:
+			// A new table mends everything, and nothing else may be run after it.
+			p.Fix = recreation(t, d)
+		case p.Fix == recreate:
+			p.Fix = ""
+			p.Want += "; replace it by hand, so that the tokens go on where they are"
 		}
 	}
 	return problems
 }
 
-// notOurs finds that something is no lock table at all. Nothing else is said
-// about it then, and above all no statement that would alter it.
+// notOurs finds that something is not what it should be at all. Nothing else
+// is said about it then, and above all no statement that would alter it.
 func notOurs(t *table, d dialect) []Problem {
-	if t.notTable != "" {
-		return []Problem{{Found: t.notTable, Want: "a table; drop or rename it, or choose another prefix"}}
+	if t.found != t.is {
+		return []Problem{{Found: t.found, Want: t.is + "; drop or rename it, or choose another prefix"}}
 	}
 	var problems []Problem
-	for _, w := range d.layout() {
-		if (w.name == lockKey || w.name == region) && t.column(w.name) == nil {
+	for _, w := range t.layout {
+		if w.sign && t.column(w.name) == nil {
 			problems = append(problems, Problem{
 				Column: w.name,
 				Found:  "no such column",
-				Want:   d.typeOf(w) + "; this is not a lock table, choose another prefix",
+				Want:   d.typeOf(w) + "; this is not a " + t.noun + ", choose another prefix",
 			})
 		}
 	}
@@ -83,8 +71,8 @@ func notOurs(t *table, d dialect) []Problem {
 }
 
 func recreation(t *table, d dialect) string {
-	text := strings.Join(statements(render(d.vendor(), t.name.prefix, creates)), ";\n")
-	return "DROP TABLE " + t.name.sql + ";\n" + text + ";"
+	create := statements(render(d.vendor(), t.name.in(t.home()), creates))[lockPart]
+	return "DROP TABLE " + t.name.sql + ";\n" + create + ";"
 }
 
 func compareColumn(t *table, d dialect, w wanted) []Problem {
@@ -108,8 +96,8 @@ func compareColumn(t *table, d dialect, w wanted) []Problem {
 	case w.ours && !have.nullable && !have.filled:
 		add("NOT NULL without a default", "NULL allowed: a Java service's INSERT does not name the column, and Spring takes its failure for a lock held by another",
 			d.allowNull(t, have))
-	case w.name == expiredAfter && have.nullable:
-		add("NULL allowed", "NOT NULL: a lock without an end would never expire", d.forbidNull(t, w))
+	case w.notNull != "" && have.nullable:
+		add("NULL allowed", "NOT NULL: "+w.notNull, d.forbidNull(t, w))
 	}
 	return problems
 }
@@ -137,11 +125,11 @@ func absent(t *table, d dialect, w wanted) Problem {
 }
 
 // strangers finds columns that make our INSERT fail.
-func strangers(t *table, d dialect, layout []wanted) []Problem {
+func strangers(t *table, d dialect) []Problem {
 	var problems []Problem
 	for i := range t.columns {
 		have := &t.columns[i]
-		known := slices.ContainsFunc(layout, func(w wanted) bool { return w.name == have.name })
+		known := slices.ContainsFunc(t.layout, func(w wanted) bool { return w.name == have.name })
 		if known || have.nullable || have.filled {
 			continue
 		}
@@ -158,31 +146,37 @@ func strangers(t *table, d dialect, layout []wanted) []Problem {
 
 // keys looks at the primary key and at other unique indexes.
 func keys(t *table, d dialect) []Problem {
-	const want = "PRIMARY KEY (LOCK_KEY, REGION): it is what lets only one owner in"
+	want := "PRIMARY KEY (" + strings.Join(t.key, ", ") + "): " + t.keyWhy
 	var problems []Problem
 	switch pk := t.primary(); {
 	case pk == nil:
 		problems = append(problems, Problem{Found: "no primary key", Want: want, Fix: d.primaryKey(t, nil)})
-	case !(len(pk.columns) == 2 && coversKey(pk)):
+	case !(len(pk.columns) == len(t.key) && coversKey(t, pk)):
 		problems = append(problems, Problem{Found: "PRIMARY KEY (" + strings.Join(pk.columns, ", ") + ")", Want: want, Fix: d.primaryKey(t, pk)})
 	case pk.deferrable:
 		problems = append(problems, Problem{Found: "a DEFERRABLE primary key", Want: want + ", and ON CONFLICT needs one that is checked at once", Fix: d.primaryKey(t, pk)})
 	}
 	for i := range t.indexes {
 		ix := &t.indexes[i]
-		// One on both key columns and more never fires before the primary key.
-		if ix.primary || !ix.unique || coversKey(ix) {
+		// One on all key columns and more never fires before the primary key, and
+		// one on a counter never at all.
+		if ix.primary || !ix.unique || coversKey(t, ix) || counts(t, ix) {
 			continue
 		}
 		problems = append(problems, Problem{
 			Found: fmt.Sprintf("the unique index %s on (%s)", ix.ident, strings.Join(ix.columns, ", ")),
-			Want:  "no other unique index: it would refuse, or mix up, locks that have nothing to do with each other",
+			Want:  "no other unique index: it would refuse, or mix up, rows that have nothing to do with each other",
 			Fix:   d.dropIndex(t, ix),
 		})
 	}
 	return problems
 }
 
-func coversKey(ix *index) bool {
-	return slices.Contains(ix.columns, lockKey) && slices.Contains(ix.columns, region)
+func coversKey(t *table, ix *index) bool {
+	return !slices.ContainsFunc(t.key, func(name string) bool { return !slices.Contains(ix.columns, name) })
+}
+
+func counts(t *table, ix *index) bool {
+	first := t.column(ix.columns[0])
+	return first != nil && first.counter
 }

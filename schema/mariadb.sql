@@ -22,3 +22,27 @@ CREATE TABLE IF NOT EXISTS INT_LOCK (
     LOCK_NAME     VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     CONSTRAINT INT_LOCK_PK PRIMARY KEY (LOCK_KEY, REGION)
 ) ENGINE=InnoDB;
+
+-- Where fencing tokens come from. Lock calls draw one only when asked to, after
+-- the lock row is theirs and before they commit. A number that was drawn and
+-- not used is lost, which does no harm: tokens must rise, not be complete.
+--
+-- NOCACHE: a cache holds numbers in the memory of a server. Each server of a
+-- cluster has its own, and a later grant could get the lower token. Galera's
+-- INCREMENT BY 0 deals numbers out by server and does not rise either.
+CREATE SEQUENCE IF NOT EXISTS INT_LOCK_TOKEN
+    NOCACHE
+    NOCYCLE
+    ENGINE=InnoDB;
+
+-- The guard: the highest token that has written to a resource. A write with a
+-- lower one comes from a lock that was lost. Delete a row only if nobody can
+-- still write to its resource with an old token.
+--
+-- The collation compares bytes: names that differ in case, in accents or in
+-- blanks at the end are different. To utf8mb4_bin such blanks do not count.
+CREATE TABLE IF NOT EXISTS INT_LOCK_FENCE (
+    RESOURCE VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    TOKEN    BIGINT       NOT NULL,
+    CONSTRAINT INT_LOCK_FENCE_PK PRIMARY KEY (RESOURCE)
+) ENGINE=InnoDB;

@@ -16,25 +16,29 @@ var (
 	ErrMismatch = errors.New("schema: lock table does not fit")
 )
 
-// MismatchError says why a table cannot be used: everything that was found,
-// not only the first thing. Its text is the whole report, with the statements,
-// over several lines.
+// MismatchError says why what exists under a prefix cannot be used: everything
+// that was found, not only the first thing. Its text is the whole report, with
+// the statements, over several lines.
 type MismatchError struct {
-	Table    string    // as it stands in SQL text, such as INT_LOCK or app.INT_LOCK
-	Problems []Problem // never empty
+	// Problems is never empty. Those of one object follow each other.
+	Problems []Problem
 }
 
 // Problem is one finding.
 type Problem struct {
-	// Column is the column concerned, empty if it is the table as a whole, its
+	// Object is the table or sequence concerned, as it stands in SQL text, such
+	// as INT_LOCK or app.INT_LOCK_TOKEN.
+	Object string
+	// Column is the column concerned, empty if it is the object as a whole, its
 	// primary key or an index.
 	Column string
 	// Found and Want are for people.
 	Found, Want string
 	// Fix is the SQL that mends it: statements that each end with a semicolon
-	// at the end of a line. Read it first: some drop or rewrite the table,
-	// which takes the locks away from whoever holds them, so stop the services
-	// before. Empty where only you can tell what the thing found is good for.
+	// at the end of a line. Read it first: some drop or rewrite the lock table,
+	// which takes the locks away from whoever holds them, and sessions may go on
+	// with what a sequence handed them before, so stop the services. Empty where
+	// only you can tell what the thing found is good for.
 	Fix string
 }
 
@@ -57,9 +61,16 @@ func (e *MismatchError) Statements() []string {
 
 func (e *MismatchError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "schema: table %s does not fit:", e.Table)
-	shown := ""
+	b.WriteString("schema: ")
+	object, shown := "", ""
 	for _, p := range e.Problems {
+		if p.Object != object {
+			if object != "" {
+				b.WriteString("\n")
+			}
+			object = p.Object
+			b.WriteString(object + " does not fit:")
+		}
 		b.WriteString("\n- ")
 		if p.Column != "" {
 			b.WriteString("column " + p.Column + ": ")

@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+
+	"github.com/intlock/intlock/internal/vendor"
 )
 
 // mysql serves MariaDB as well; name tells them apart.
@@ -17,8 +20,8 @@ func (mysql) layout() []wanted { return standard() }
 // read asks information_schema with the name exactly as the server stores it:
 // on most servers INT_LOCK and int_lock are two tables, but some comparisons
 // there ignore case all the same.
-func (d mysql) read(ctx context.Context, db DB, name tableName) (*table, error) {
-	t := &table{name: name}
+func (d mysql) read(ctx context.Context, db DB, p part) (*table, error) {
+	t, name := &table{part: p}, p.name
 	var current sql.NullString
 	var folding int
 	err := query(ctx, db, "SELECT DATABASE(), @@lower_case_table_names", func(rows *sql.Rows) error {
@@ -56,10 +59,11 @@ func (d mysql) read(ctx context.Context, db DB, name tableName) (*table, error) 
 			case !same(table, name.table) || name.schema != "" && !same(owner, name.schema):
 				seen = "but there is " + owner + "." + table + ", and this server tells upper from lower case"
 				return nil
-			case typ == "SYSTEM VERSIONED":
-				t.versioned = true
-			case typ != "BASE TABLE":
-				t.notTable = "a " + strings.ToLower(typ)
+			}
+			t.versioned = typ == "SYSTEM VERSIONED"
+			t.found = "a " + strings.ToLower(typ) // a sequence, a view
+			if typ == "BASE TABLE" || t.versioned {
+				t.found = aTable
 			}
 			database, found, t.engine = owner, table, engine
 			return nil
@@ -77,10 +81,33 @@ func (d mysql) read(ctx context.Context, db DB, name tableName) (*table, error) 
 	if err := d.readColumns(ctx, db, t, where); err != nil {
 		return nil, fmt.Errorf("read its columns: %w", err)
 	}
+	if t.found == aSequence {
+		if err := d.readSequence(ctx, db, t, backquote(database)+"."+backquote(found)); err != nil {
+			return nil, fmt.Errorf("read the sequence: %w", err)
+		}
+		return t, nil
+	}
 	if err := d.readIndexes(ctx, db, t, where); err != nil {
 		return nil, fmt.Errorf("read its indexes: %w", err)
 	}
 	return t, nil
+}
+
+// readSequence reads MariaDB's sequence as a table of one row. That needs the
+// right to SELECT, as NEXTVAL does. SHOW CREATE SEQUENCE needs less, but
+// answers in prose, and information_schema.SEQUENCES is not in every version.
+// LEAST is for a BIGINT UNSIGNED, which MariaDB 11.5 may have.
+func (d mysql) readSequence(ctx context.Context, db DB, t *table, name string) error {
+	s := &t.sequence
+	for _, c := range t.columns { // the type of the sequence is that of its columns
+		if c.name == "MAXIMUM_VALUE" {
+			s.typ, s.bits = c.typ, c.size
+		}
+	}
+	return query(ctx, db, fmt.Sprintf("SELECT LEAST(start_value, %[1]d), LEAST(maximum_value, %[1]d), increment, cache_size, cycle_option FROM %[2]s", math.MaxInt64, name),
+		func(rows *sql.Rows) error {
+			return rows.Scan(&s.start, &s.max, &s.increment, &s.cache, &s.cycle)
+		})
 }
 
 // literal writes a name as text in hexadecimal, which needs no escaping in any
@@ -161,102 +188,52 @@ func (d mysql) quirks(t *table) []Problem {
 	if t.versioned {
 		problems = append(problems, Problem{
 			Found: "a system-versioned table",
-			Want:  "a plain one: it would keep a row for each renewal for ever",
+			Want:  "a plain one: it would keep a row for each update for ever",
 			Fix:   t.alter("DROP SYSTEM VERSIONING"),
 		})
 	}
-	for _, w := range d.layout() {
+	for _, w := range t.layout {
 		have := t.column(w.name)
-		if !w.ours || w.kind != text || have == nil || have.kind != text || have.charset == "utf8mb4" {
+		if have == nil {
 			continue
 		}
-		problems = append(problems, Problem{
-			Column: w.name,
-			Found:  have.typ + " in " + have.charset,
-			Want:   d.typeOf(w) + ": a character that does not fit makes the INSERT fail",
-			Fix:    d.retype(t, w, have),
-		})
+		add := func(found, want, fix string) {
+			problems = append(problems, Problem{Column: w.name, Found: found, Want: want, Fix: fix})
+		}
+		isText := w.kind == text && have.kind == text
+		switch {
+		case isText && w.ours && have.charset != "utf8mb4":
+			add(have.typ+" in "+have.charset, d.typeOf(w)+": a character that does not fit makes the INSERT fail", d.retype(t, w, have))
+		case isText && w.bytes && have.collation != d.bytewise():
+			add(have.typ+" in "+have.collation, d.typeOf(w)+": in others two names may count as one", d.retype(t, w, have))
+		case w.counter && !have.counter:
+			add(have.typ+" without AUTO_INCREMENT", d.typeOf(w)+" AUTO_INCREMENT: it is what makes tokens rise", d.count(t, w))
+		}
 	}
 	return problems
 }
 
-func (mysql) typeOf(w wanted) string {
-	const ascii = " CHARACTER SET ascii COLLATE ascii_bin"
-	switch w.name {
-	case lockKey, clientID:
-		return "CHAR(36)" + ascii
-	case region:
-		return "VARCHAR(100)" + ascii
+// bytewise is the collation to which all differences count, also blanks at
+// the end.
+func (d mysql) bytewise() string {
+	if d.name == vendor.MariaDB {
+		return "utf8mb4_nopad_bin"
 	}
-	switch w.kind {
-	case moment:
-		return "DATETIME(6)"
-	case integer:
-		return "BIGINT"
-	}
-	return fmt.Sprintf("VARCHAR(%d) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", w.size)
+	return "utf8mb4_0900_bin"
 }
 
-// full is a column's type with its nullability, which MODIFY needs anew.
-func (d mysql) full(w wanted) string {
-	if w.ours || w.name == clientID {
-		return d.typeOf(w)
+func (d mysql) tokenSource() part {
+	if d.name == vendor.MariaDB {
+		return part{is: aSequence}
 	}
-	return d.typeOf(w) + " NOT NULL"
-}
-
-func (d mysql) add(t *table, w wanted) string {
-	if w.kind != moment {
-		return t.alter("ADD COLUMN " + w.name + " " + d.typeOf(w))
+	return part{
+		is: aTable,
+		layout: []wanted{
+			{name: lockKey, kind: text, size: 36, sign: true},
+			{name: region, kind: text, size: 100, sign: true},
+			{name: token, kind: integer, size: 64, sign: true, counter: true},
+		},
+		key:    []string{lockKey, region},
+		keyWhy: "one row for each lock, or the table grows with each token",
 	}
-	value := "UTC_TIMESTAMP(6)"
-	if w.name == expiredAfter {
-		value = createdDate + " + INTERVAL 10 SECOND"
-	}
-	return strings.Join([]string{
-		t.alter("ADD COLUMN " + w.name + " " + d.typeOf(w) + " NULL"),
-		"UPDATE " + t.name.sql + " SET " + w.name + " = " + value + ";",
-		t.alter("MODIFY " + w.name + " " + d.full(w)),
-	}, "\n")
-}
-
-// retype changes a TIMESTAMP column in the session's time zone, which is right
-// if the writers' sessions had the same one: their UTC texts come back.
-func (d mysql) retype(t *table, w wanted, have *column) string {
-	if w.kind == moment && have.kind != moment && !strings.HasPrefix(strings.ToLower(have.typ), "timestamp") {
-		return recreate // nobody knows what a number or a text means as a time
-	}
-	return t.alter("MODIFY " + w.name + " " + d.full(w))
-}
-
-func (d mysql) forbidNull(t *table, w wanted) string {
-	return "UPDATE " + t.name.sql + " SET " + w.name + " = " + createdDate + " WHERE " + w.name + " IS NULL;\n" +
-		t.alter("MODIFY "+w.name+" "+d.full(w))
-}
-
-// allowNull repeats the column's own type, since MODIFY forgets what it does
-// not name.
-func (d mysql) allowNull(t *table, have *column) string {
-	typ := have.typ
-	if have.charset != "" {
-		typ += " CHARACTER SET " + have.charset + " COLLATE " + have.collation
-	}
-	return t.alter("MODIFY " + have.ident + " " + typ + " NULL")
-}
-
-func (d mysql) primaryKey(t *table, old *index) string {
-	what := "ADD PRIMARY KEY (LOCK_KEY, REGION)"
-	if old != nil {
-		what = "DROP PRIMARY KEY, " + what
-		for _, c := range t.columns {
-			if c.counter { // must stay the first column of some key
-				what = "ADD KEY (" + c.ident + "), " + what
-			}
-		}
-	}
-	return t.alter(what)
-}
-
-func (d mysql) dropIndex(t *table, ix *index) string {
-	return t.alter("DROP INDEX " + ix.ident)
 }

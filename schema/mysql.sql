@@ -22,3 +22,32 @@ CREATE TABLE IF NOT EXISTS INT_LOCK (
     LOCK_NAME     VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     CONSTRAINT INT_LOCK_PK PRIMARY KEY (LOCK_KEY, REGION)
 ) ENGINE=InnoDB;
+
+-- Where fencing tokens come from, as MySQL has no sequences: each row that is
+-- written draws the next AUTO_INCREMENT. REPLACE keeps one row per lock, and
+-- any row may be deleted at any time: the counter belongs to the table, and
+-- InnoDB keeps it over deletes and restarts. TRUNCATE would reset it.
+--
+-- Lock calls draw a token only when asked to, after the lock row is theirs and
+-- before they commit. A number that was drawn and not used is lost, which does
+-- no harm: tokens must rise, not be complete.
+CREATE TABLE IF NOT EXISTS INT_LOCK_TOKEN (
+    LOCK_KEY CHAR(36)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    REGION   VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    TOKEN    BIGINT       NOT NULL AUTO_INCREMENT,
+    CONSTRAINT INT_LOCK_TOKEN_PK PRIMARY KEY (LOCK_KEY, REGION),
+    KEY (TOKEN)
+) ENGINE=InnoDB;
+
+-- The guard: the highest token that has written to a resource. A write with a
+-- lower one comes from a lock that was lost. Delete a row only if nobody can
+-- still write to its resource with an old token.
+--
+-- The collation, of MySQL 8.0.17 and newer, compares bytes: names that differ
+-- in case, in accents or in blanks at the end are different. To utf8mb4_bin
+-- such blanks do not count.
+CREATE TABLE IF NOT EXISTS INT_LOCK_FENCE (
+    RESOURCE VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin NOT NULL,
+    TOKEN    BIGINT       NOT NULL,
+    CONSTRAINT INT_LOCK_FENCE_PK PRIMARY KEY (RESOURCE)
+) ENGINE=InnoDB;

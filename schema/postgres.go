@@ -28,20 +28,22 @@ func serialised(all []string) string {
 // read asks pg_catalog: information_schema hides what the user has no right
 // to, and knows neither the search_path nor indexes. to_regclass finds what a
 // statement would, upper case folded to lower.
-func (d postgres) read(ctx context.Context, db DB, name tableName) (*table, error) {
-	t := &table{name: name}
+func (d postgres) read(ctx context.Context, db DB, p part) (*table, error) {
+	t := &table{part: p}
 	var oid int64
 	err := query(ctx, db, fmt.Sprintf(`
-		SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text
-		FROM pg_catalog.pg_class c
-		WHERE c.oid = pg_catalog.to_regclass('%s')`, name.sql),
+		SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text,
+			pg_catalog.quote_ident(n.nspname), n.nspname IS DISTINCT FROM pg_catalog.current_schema()
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = pg_catalog.to_regclass('%s')`, p.name.sql),
 		func(rows *sql.Rows) error {
 			var relkind, persistence string
-			if err := rows.Scan(&oid, &relkind, &persistence); err != nil {
+			if err := rows.Scan(&oid, &relkind, &persistence, &t.schema, &t.elsewhere); err != nil {
 				return err
 			}
-			t.notTable = map[string]string{
-				"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence",
+			t.found = map[string]string{
+				"r": aTable, "p": aTable, "S": aSequence,
+				"v": "a view", "m": "a materialized view", "f": "a foreign table",
 				"i": "an index", "I": "an index", "c": "a composite type",
 			}[relkind]
 			t.temporary = persistence == "t"
@@ -52,7 +54,10 @@ func (d postgres) read(ctx context.Context, db DB, name tableName) (*table, erro
 		return nil, fmt.Errorf("look for the table: %w", err)
 	}
 	if oid == 0 {
-		return nil, d.missing(ctx, db, name)
+		return nil, d.missing(ctx, db, p.name)
+	}
+	if t.found == aSequence {
+		return t, d.readSequence(ctx, db, t, oid)
 	}
 	if err := d.readColumns(ctx, db, t, oid); err != nil {
 		return nil, fmt.Errorf("read its columns: %w", err)
@@ -98,6 +103,22 @@ func (d postgres) missing(ctx context.Context, db DB, name tableName) error {
 		hint = "but there is " + strings.Join(seen, ", ")
 	}
 	return missing(d, name, where, hint)
+}
+
+// readSequence asks the catalog, which everybody may read. The view
+// pg_sequences tells the same, and of some users the last value is hidden.
+func (d postgres) readSequence(ctx context.Context, db DB, t *table, oid int64) error {
+	s := &t.sequence
+	err := query(ctx, db, fmt.Sprintf(`
+		SELECT pg_catalog.format_type(s.seqtypid, NULL), y.typlen * 8, s.seqstart, s.seqmax, s.seqincrement, s.seqcache, s.seqcycle
+		FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_type y ON y.oid = s.seqtypid WHERE s.seqrelid = %d`, oid),
+		func(rows *sql.Rows) error {
+			return rows.Scan(&s.typ, &s.bits, &s.start, &s.max, &s.increment, &s.cache, &s.cycle)
+		})
+	if err != nil {
+		return fmt.Errorf("read the sequence: %w", err)
+	}
+	return nil
 }
 
 // fold spells a column as the scripts do. A name that had to be quoted to be
@@ -156,19 +177,19 @@ func (d postgres) readIndexes(ctx context.Context, db DB, t *table, oid int64) e
 			EXISTS (SELECT 1 FROM pg_catalog.pg_depend p
 				JOIN pg_catalog.pg_attribute e ON e.attrelid = p.refobjid AND e.attnum = p.refobjsubid
 				WHERE p.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.objid = i.indexrelid
-				AND p.refclassid = p.classid AND p.refobjid = i.indrelid AND e.attname = 'expired_after')
+				AND p.refclassid = p.classid AND p.refobjid = i.indrelid AND e.attname = '%s')
 		FROM pg_catalog.pg_index i
 		CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY k(attnum, position)
 		LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 		LEFT JOIN pg_catalog.pg_constraint con ON con.conindid = i.indexrelid AND con.conrelid = i.indrelid
 			AND con.contype IN ('p', 'u', 'x')
 		WHERE i.indrelid = %d
-		ORDER BY i.indexrelid, k.position`, oid),
+		ORDER BY i.indexrelid, k.position`, strings.ToLower(t.hot), oid),
 		func(rows *sql.Rows) error {
 			var ix index
 			var isKey bool
 			var name string
-			if err := rows.Scan(&ix.ident, &ix.constraint, &ix.primary, &ix.unique, &ix.deferrable, &isKey, &name, &ix.expiry); err != nil {
+			if err := rows.Scan(&ix.ident, &ix.constraint, &ix.primary, &ix.unique, &ix.deferrable, &isKey, &name, &ix.hot); err != nil {
 				return err
 			}
 			name = fold(name)
@@ -179,7 +200,7 @@ func (d postgres) readIndexes(ctx context.Context, db DB, t *table, oid int64) e
 			if isKey {
 				last.columns = append(last.columns, name)
 			}
-			last.expiry = last.expiry || name == expiredAfter
+			last.hot = last.hot || name == t.hot
 			return nil
 		})
 }
@@ -187,30 +208,35 @@ func (d postgres) readIndexes(ctx context.Context, db DB, t *table, oid int64) e
 func (d postgres) quirks(t *table) []Problem {
 	var problems []Problem
 	if t.temporary {
-		problems = append(problems, Problem{Found: "a temporary table", Want: "a permanent one: no other session sees its rows", Fix: recreate})
+		problems = append(problems, Problem{Found: "a temporary one", Want: "a permanent one: no other session sees it", Fix: recreate})
 	}
 	if t.unlogged {
 		problems = append(problems, Problem{
-			Found: "an unlogged table",
-			Want:  "a logged one: a crash of the server would empty it while its locks are held",
-			Fix:   "ALTER TABLE " + t.name.sql + " SET LOGGED;",
+			Found: "an unlogged one",
+			Want:  "a logged one: a crash of the server would empty or reset it while locks are held",
+			Fix:   t.alter("SET LOGGED"),
 		})
 	}
 	for i := range t.indexes {
 		ix := &t.indexes[i]
 		// The primary key is judged as such.
-		if !ix.expiry || ix.primary {
+		if !ix.hot || ix.primary {
 			continue
 		}
 		problems = append(problems, Problem{
-			Column: expiredAfter,
+			Column: t.hot,
 			Found:  "the index " + ix.ident + " on it",
-			Want:   "no index: every renewal changes the column, and an index on it ends HOT updates, so that table and indexes grow with each renewal",
+			Want:   "no index: updates change the column, and an index on it ends HOT updates, so that table and indexes grow with each of them",
 			Fix:    d.dropIndex(t, ix),
 		})
 	}
 	return problems
 }
+
+func (postgres) tokenSource() part { return part{is: aSequence} }
+
+func (postgres) widen(*sequence) string { return "AS BIGINT NO MAXVALUE" }
+func (postgres) noCycle() string        { return "NO CYCLE" }
 
 func (postgres) typeOf(w wanted) string {
 	switch w.name {
@@ -223,7 +249,11 @@ func (postgres) typeOf(w wanted) string {
 	case integer:
 		return "BIGINT"
 	}
-	return fmt.Sprintf("VARCHAR(%d)", w.size)
+	collation := ""
+	if w.bytes {
+		collation = ` COLLATE "C"`
+	}
+	return fmt.Sprintf("VARCHAR(%d)%s", w.size, collation)
 }
 
 func (d postgres) add(t *table, w wanted) string {
@@ -256,7 +286,7 @@ func (d postgres) retype(t *table, w wanted, have *column) string {
 }
 
 func (d postgres) forbidNull(t *table, w wanted) string {
-	return "UPDATE " + t.name.sql + " SET " + w.name + " = " + createdDate + " WHERE " + w.name + " IS NULL;\n" +
+	return fillNull(t, w) + "\n" +
 		t.alter("ALTER COLUMN "+w.name+" SET NOT NULL")
 }
 
@@ -267,7 +297,7 @@ func (d postgres) allowNull(t *table, have *column) string {
 // primaryKey lets the server choose the constraint's name: INT_LOCK_PK may be
 // that of an index which is no primary key.
 func (d postgres) primaryKey(t *table, old *index) string {
-	key := "ADD PRIMARY KEY (LOCK_KEY, REGION)"
+	key := "ADD PRIMARY KEY (" + strings.Join(t.key, ", ") + ")"
 	if old != nil {
 		key = "DROP CONSTRAINT " + old.constraint + ", " + key
 	}

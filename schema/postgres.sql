@@ -26,3 +26,31 @@ CREATE TABLE IF NOT EXISTS INT_LOCK (
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 500
 );
+
+-- Where fencing tokens come from. Lock calls draw one only when asked to, after
+-- the lock row is theirs and before they commit. A number that was drawn and
+-- not used is lost, which does no harm: tokens must rise, not be complete.
+--
+-- CACHE 1: a larger cache hands each session a block of numbers in advance, and
+-- a later grant on another session could get the lower token.
+CREATE SEQUENCE IF NOT EXISTS INT_LOCK_TOKEN
+    AS BIGINT
+    CACHE 1
+    NO CYCLE;
+
+-- The guard: the highest token that has written to a resource. A write with a
+-- lower one comes from a lock that was lost. Delete a row only if nobody can
+-- still write to its resource with an old token.
+--
+-- COLLATE "C" compares bytes: names that differ in anything are different. In
+-- other collations an upgrade of the operating system may change the order, so
+-- that the index misses a row and a stale write passes.
+-- fillfactor: writes change single rows here and there, so a tenth of each
+-- page is room enough for HOT updates. Add no index on TOKEN, it ends them.
+CREATE TABLE IF NOT EXISTS INT_LOCK_FENCE (
+    RESOURCE VARCHAR(255) COLLATE "C" NOT NULL,
+    TOKEN    BIGINT       NOT NULL,
+    CONSTRAINT INT_LOCK_FENCE_PK PRIMARY KEY (RESOURCE)
+) WITH (
+    fillfactor = 90
+);

@@ -20,12 +20,14 @@ type DB interface {
 // DefaultPrefix is Spring's, and what repository.New uses: the table is INT_LOCK.
 const DefaultPrefix = vendor.DefaultPrefix
 
-// Apply creates the lock table if there is none. It is idempotent, and
-// harmless when several processes do it at the same time.
+// Apply creates what is missing: the lock table, the token source, the fence
+// table. A database with the lock table of an older release gets the other two.
+// It is idempotent, and harmless when several processes do it at the same time.
 //
-// A table that exists is checked as [Check] does and never changed: one that
-// fits is a success, even for a user who may not create tables, and one that
-// does not fit is a [*MismatchError].
+// What exists is checked as [Check] does and never changed: if all of it is
+// there and fits, that is a success, even for a user who may not create tables.
+// If something does not fit, Apply creates nothing and returns a
+// [*MismatchError].
 //
 // MySQL and MariaDB commit a transaction that is open on the same connection
 // when they create a table, so db should not be a *sql.Tx there.
@@ -35,75 +37,79 @@ func Apply(ctx context.Context, db DB, prefix string) error {
 		// the first schema of the search_path: with the table in a later one
 		// it would make a second table, which hides the first from us but not
 		// from services with another search_path.
-		err := t.check(ctx, db)
-		if !errors.Is(err, ErrMissing) {
+		s, err := t.look(ctx, db)
+		if err != nil {
 			return err
 		}
-		if failed := t.create(ctx, db); failed != nil {
-			// Somebody may have been faster in a way that IF NOT EXISTS does
-			// not cover. If the table is there now, nothing is wrong.
-			if err := t.check(ctx, db); err == nil || errors.Is(err, ErrMismatch) {
-				return err
-			}
-			return failed
+		if s.unfit() || len(s.missing()) == 0 {
+			return s.mismatch()
 		}
-		// IF NOT EXISTS is content with any table, or even a view.
-		return t.check(ctx, db)
-	})
-}
-
-// Check tells whether the lock table fits. It only reads, and needs no right
-// to any row.
-//
-// It returns nil, an error that matches [ErrMissing] if there is no such
-// table, a [*MismatchError] (which matches [ErrMismatch]) if the table does
-// not fit, or the error of the database if it could not be asked.
-func Check(ctx context.Context, db DB, prefix string) error {
-	return run(ctx, db, "check", prefix, func(t target) error { return t.check(ctx, db) })
-}
-
-// Drop removes the lock table and with it every lock. No table is a success.
-// Something of that name that has no LOCK_KEY and REGION, or is no table, is
-// left alone and reported as a [*MismatchError]: a wrong prefix should not
-// cost somebody else's table.
-func Drop(ctx context.Context, db DB, prefix string) error {
-	return run(ctx, db, "drop", prefix, func(t target) error {
-		found, err := t.dialect.read(ctx, db, t.name)
+		failed := t.create(ctx, db, s.missing())
+		s, err = t.look(ctx, db)
 		switch {
-		case errors.Is(err, ErrMissing):
-			return nil
+		// Somebody may have been faster in a way that IF NOT EXISTS does not
+		// cover. If all is there now, nothing is wrong.
+		case failed != nil && (err != nil || len(s.missing()) > 0):
+			return failed
 		case err != nil:
 			return err
 		}
-		if problems := notOurs(found, t.dialect); len(problems) > 0 {
-			return &MismatchError{Table: t.name.sql, Problems: problems}
-		}
-		return execAll(ctx, db, statements(t.script(drops)))
+		// IF NOT EXISTS is content with anything of the name, or even a view.
+		return s.mismatch()
 	})
 }
 
-// target is the lock table of one call.
+// Check tells whether the lock table, the token source and the fence table
+// fit. It only reads. It needs no right to any row, with one exception: on
+// MariaDB the right to SELECT from the sequence, without which no token can be
+// drawn either. MySQL and MariaDB hide a table from a user who has no right to
+// it at all; to Check it is missing then.
+//
+// It returns nil, an error that matches [ErrMissing] if there is no lock
+// table, a [*MismatchError] (which matches [ErrMismatch]) if something does not
+// fit or only one of the other two is missing, or the error of the database if
+// it could not be asked.
+func Check(ctx context.Context, db DB, prefix string) error {
+	return run(ctx, db, "check", prefix, func(t target) error {
+		s, err := t.look(ctx, db)
+		switch {
+		case err != nil:
+			return err
+		case s.noLock != nil:
+			return s.noLock
+		}
+		return s.mismatch()
+	})
+}
+
+// Drop removes the lock table and with it every lock, the token source, and
+// the fence table. Tokens then start over at 1: what has seen one, such as a
+// column of your own that remembers the highest, must be reset as well.
+//
+// Nothing to remove is a success. If one of the names belongs to something
+// else, such as a view, or a table without the columns that it must have at
+// the very least, Drop removes nothing and returns a [*MismatchError]: a wrong
+// prefix should not cost somebody else's table.
+func Drop(ctx context.Context, db DB, prefix string) error {
+	return run(ctx, db, "drop", prefix, func(t target) error {
+		s, err := t.look(ctx, db)
+		if err != nil || s.first() == nil {
+			return err
+		}
+		if err := s.foreign(); err != nil {
+			return err
+		}
+		return execAll(ctx, db, statements(render(t.dialect.vendor(), t.parts[lockPart].name, drops)))
+	})
+}
+
+// target is what one call is about.
 type target struct {
 	dialect dialect
-	prefix  string
-	name    tableName
+	parts   [partCount]part
 }
 
-func (t target) script(k scriptKind) string { return render(t.dialect.vendor(), t.prefix, k) }
-
-func (t target) check(ctx context.Context, db DB) error {
-	found, err := t.dialect.read(ctx, db, t.name)
-	if err != nil {
-		return err
-	}
-	if problems := compare(found, t.dialect); len(problems) > 0 {
-		return &MismatchError{Table: t.name.sql, Problems: problems}
-	}
-	return nil
-}
-
-func (t target) create(ctx context.Context, db DB) error {
-	all := statements(t.script(creates))
+func (t target) create(ctx context.Context, db DB, all []string) error {
 	if t.dialect.vendor() == vendor.Postgres {
 		all = []string{serialised(all)}
 	}
@@ -122,25 +128,24 @@ func execAll(ctx context.Context, db DB, all []string) error {
 }
 
 // run does what the three operations have in common. A MismatchError and
-// ErrMissing name the table themselves and are returned as they are.
+// ErrMissing name the tables themselves and are returned as they are.
 func run(ctx context.Context, db DB, op, prefix string, step func(target) error) error {
 	// Before anything is sent: a bad prefix must not reach a server.
 	if err := vendor.CheckPrefix(prefix); err != nil {
 		return fmt.Errorf("schema: %s: %w", op, err)
 	}
-	t := target{prefix: prefix, name: nameOf(prefix)}
 	err := retryBusy(ctx, func() error {
 		name, err := vendor.Detect(ctx, db)
 		if err != nil {
 			return err
 		}
-		t.dialect = dialects[name]
-		return step(t)
+		d := dialects[name]
+		return step(target{dialect: d, parts: parts(d, prefix)})
 	})
 	if err == nil || errors.Is(err, ErrMissing) || errors.Is(err, ErrMismatch) {
 		return err
 	}
-	return fmt.Errorf("schema: %s table %s: %w", op, t.name.sql, err)
+	return fmt.Errorf("schema: %s table %s: %w", op, vendor.Table(prefix), err)
 }
 
 // busyLimit is how long SQLite may answer "busy" before the caller hears of

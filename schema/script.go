@@ -20,8 +20,8 @@ const (
 	drops   scriptKind = "drop-"
 )
 
-// Script returns the script that creates the lock table: the file
-// <vendor>.sql with another prefix. It may be run again. vendor is "postgres",
+// Script returns the script that creates the tables: the file <vendor>.sql
+// with another prefix. It may be run again. vendor is "postgres",
 // "mysql", "mariadb" or "sqlite"; prefix is "INT_" by default and may have a
 // schema part, as in "app.INT_", which must exist.
 //
@@ -29,7 +29,7 @@ const (
 // line ends with one.
 func Script(vendor, prefix string) (string, error) { return script(vendor, prefix, creates) }
 
-// DropScript returns the script that drops the lock table, if there is one.
+// DropScript returns the script that drops what Script creates, if it exists.
 func DropScript(vendor, prefix string) (string, error) { return script(vendor, prefix, drops) }
 
 func script(name, prefix string, k scriptKind) (string, error) {
@@ -39,20 +39,21 @@ func script(name, prefix string, k scriptKind) (string, error) {
 	if err := vendor.CheckPrefix(prefix); err != nil {
 		return "", fmt.Errorf("schema: script for %s: %w", name, err)
 	}
-	return render(name, prefix, k), nil
+	return render(name, nameOf(vendor.Table(prefix), prefix), k), nil
 }
 
-// render replaces the default names. Vendor and prefix have been checked.
-func render(name, prefix string, k scriptKind) string {
+// render replaces the default names, all of which begin with the lock table's.
+// Vendor and prefix have been checked.
+func render(name string, lock tableName, k scriptKind) string {
 	text, err := files.ReadFile(string(k) + name + ".sql")
 	if err != nil {
 		panic("schema: no script for a supported vendor: " + err.Error()) // a build without its files
 	}
-	n := nameOf(prefix)
-	// One pass, the longer name first: what was put in is not replaced again.
+	const constraint = "CONSTRAINT "
+	// One pass: what was put in is not replaced again.
 	return strings.NewReplacer(
-		vendor.Table(vendor.DefaultPrefix)+"_PK", n.table+"_PK", // a constraint has no schema part
-		vendor.Table(vendor.DefaultPrefix), n.sql,
+		constraint+vendor.Table(vendor.DefaultPrefix), constraint+lock.table, // has no schema part
+		vendor.Table(vendor.DefaultPrefix), lock.sql,
 	).Replace(string(text))
 }
 

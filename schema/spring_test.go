@@ -1,11 +1,8 @@
 package schema_test
 
 import (
-	"context"
-	"database/sql/driver"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/intlock/intlock/internal/testdb"
 	"github.com/intlock/intlock/internal/vendor"
@@ -78,47 +75,4 @@ func TestNamesMayHoldAnyCharacter(t *testing.T) {
 			t.Errorf("got %q, %q, %d, %v", holder, name, attempt, err)
 		}
 	})
-}
-
-// Renewals are the bulk of all writes. On Postgres each must stay on its page
-// and leave the index alone.
-func TestRenewalsAreHOTUpdates(t *testing.T) {
-	db := testdb.Open(t, vendor.Postgres)
-	ctx := t.Context()
-	if err := schema.Apply(ctx, db, "INT_"); err != nil {
-		t.Fatal(err)
-	}
-	// Without autovacuum: HOT has to clean up after itself.
-	exec(t, db, "ALTER TABLE INT_LOCK SET (autovacuum_enabled = false)", `
-		INSERT INTO INT_LOCK SELECT md5(n::text)::uuid::text, 'DEFAULT', gen_random_uuid()::text,
-			clock_timestamp() AT TIME ZONE 'UTC', clock_timestamp() AT TIME ZONE 'UTC', n, 'web-3/4711', 'order ' || n
-		FROM generate_series(1, 100) n`)
-	const renewals = 2000
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	// One statement for a batch of locks, as a renewer sends it.
-	for i := range renewals / 50 {
-		_, err := conn.ExecContext(ctx, `UPDATE INT_LOCK SET EXPIRED_AFTER = clock_timestamp() AT TIME ZONE 'UTC' + INTERVAL '10 seconds' WHERE ATTEMPT % 2 = $1`, i%2)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	// A session reports its counts when it has been idle for a while, or ends.
-	deadline, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	var updates, hot int64
-	for updates < renewals {
-		if err := db.QueryRowContext(deadline, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'int_lock'").Scan(&updates, &hot); err != nil {
-			t.Fatalf("the statistics say %d of %d updates: %v", updates, renewals, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if hot*100 < updates*99 {
-		t.Errorf("%d of %d updates were HOT; want 99 %%", hot, updates)
-	}
-	t.Logf("%d of %d updates were HOT", hot, updates)
 }

@@ -39,8 +39,8 @@ func isBusy(err error) bool {
 
 // read asks pragma functions. An unqualified name means a temporary table
 // first, then one in main, then in the attached databases.
-func (d sqlite) read(ctx context.Context, db DB, name tableName) (*table, error) {
-	t := &table{name: name}
+func (d sqlite) read(ctx context.Context, db DB, p part) (*table, error) {
+	t, name := &table{part: p}, p.name
 	database, best := "", 0
 	rank := map[string]int{"temp": 3, "main": 2}
 	err := query(ctx, db, fmt.Sprintf("SELECT schema, type FROM pragma_table_list WHERE lower(name) = '%s'", strings.ToLower(name.table)),
@@ -54,7 +54,7 @@ func (d sqlite) read(ctx context.Context, db DB, name tableName) (*table, error)
 			}
 			if n := max(rank[owner], 1); n > best {
 				database, best = owner, n
-				t.notTable = map[string]string{"view": "a view", "virtual": "a virtual table", "shadow": "part of a virtual table"}[typ]
+				t.found = map[string]string{"table": aTable, "view": "a view", "virtual": "a virtual table", "shadow": "part of a virtual table"}[typ]
 			}
 			return nil
 		})
@@ -65,6 +65,7 @@ func (d sqlite) read(ctx context.Context, db DB, name tableName) (*table, error)
 		return nil, missing(d, name, "", "")
 	}
 	t.temporary = database == "temp"
+	t.schema, t.elsewhere = sqliteIdent(database), database != "main"
 	if err := d.readColumns(ctx, db, t, database); err != nil {
 		return nil, fmt.Errorf("read its columns: %w", err)
 	}
@@ -148,10 +149,27 @@ func (d sqlite) readIndexes(ctx context.Context, db DB, t *table, database strin
 
 func (sqlite) quirks(t *table) []Problem {
 	if t.temporary {
-		return []Problem{{Found: "a temporary table", Want: "a permanent one: no other connection sees its rows", Fix: recreate}}
+		return []Problem{{Found: "a temporary one", Want: "a permanent one: no other connection sees it", Fix: recreate}}
 	}
 	return nil
 }
+
+func (sqlite) tokenSource() part {
+	return part{
+		is: aTable,
+		layout: []wanted{
+			{name: tokenID, kind: integer, size: 64, sign: true},
+			{name: token, kind: integer, size: 64, sign: true, notNull: "what follows NULL is NULL"},
+		},
+		key:    []string{tokenID},
+		keyWhy: "one row, which counts",
+	}
+}
+
+// There are no sequences in SQLite.
+
+func (sqlite) widen(*sequence) string { return "" }
+func (sqlite) noCycle() string        { return "" }
 
 func (sqlite) typeOf(w wanted) string {
 	if w.kind == integer {

@@ -17,3 +17,21 @@ CREATE TABLE IF NOT EXISTS INT_LOCK (
     LOCK_NAME     TEXT,
     CONSTRAINT INT_LOCK_PK PRIMARY KEY (LOCK_KEY, REGION)
 ) WITHOUT ROWID;
+
+-- Where fencing tokens come from: one row, made by the first lock call that
+-- asks for a token and raised by each after it, in the transaction that takes
+-- the lock. Deleting the row starts tokens over.
+CREATE TABLE IF NOT EXISTS INT_LOCK_TOKEN (
+    ID    INTEGER NOT NULL CHECK (ID = 1),
+    TOKEN INTEGER NOT NULL,
+    CONSTRAINT INT_LOCK_TOKEN_PK PRIMARY KEY (ID)
+);
+
+-- The guard: the highest token that has written to a resource. A write with a
+-- lower one comes from a lock that was lost. Delete a row only if nobody can
+-- still write to its resource with an old token.
+CREATE TABLE IF NOT EXISTS INT_LOCK_FENCE (
+    RESOURCE TEXT    NOT NULL,
+    TOKEN    INTEGER NOT NULL,
+    CONSTRAINT INT_LOCK_FENCE_PK PRIMARY KEY (RESOURCE)
+) WITHOUT ROWID;

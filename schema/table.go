@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/intlock/intlock/internal/vendor"
 )
@@ -22,27 +21,11 @@ const (
 	attempt      = "ATTEMPT"
 	holder       = "HOLDER"
 	lockName     = "LOCK_NAME"
+
+	token    = "TOKEN"
+	tokenID  = "ID"
+	resource = "RESOURCE"
 )
-
-// tableName is the lock table's name in its parts. All of them are plain
-// identifiers, see vendor.CheckPrefix, so they go into SQL text as they are;
-// a parameter would cost a second round trip, and fails behind poolers that
-// change the connection between the two.
-type tableName struct {
-	sql    string // as written in statements
-	schema string // empty if the prefix has none
-	table  string
-	prefix string
-}
-
-func nameOf(prefix string) tableName {
-	n := tableName{sql: vendor.Table(prefix), prefix: prefix}
-	n.table = n.sql
-	if schema, table, ok := strings.Cut(n.sql, "."); ok {
-		n.schema, n.table = schema, table
-	}
-	return n
-}
 
 // kind is what a column can hold, as far as we must tell columns apart.
 type kind int
@@ -80,23 +63,44 @@ type index struct {
 	primary    bool
 	unique     bool
 	deferrable bool
-	expiry     bool // reads EXPIRED_AFTER in any way
+	hot        bool // reads the part's hot column in any way
 }
 
-// table is one that was found.
+// table is one that was found, or what was found in its place.
 type table struct {
-	name      tableName
-	notTable  string // what it is instead, such as "a view"
+	part             // what it must be
+	found     string // what it is: aTable, aSequence, "a view"
+	schema    string // where it is, for SQL text; empty if there is one place only
+	elsewhere bool   // a CREATE of the unqualified name would go to another schema
 	engine    string // MySQL and MariaDB
 	temporary bool
 	unlogged  bool // Postgres
 	versioned bool // MariaDB
 	columns   []column
 	indexes   []index
+	sequence  sequence
+}
+
+// home is the schema that must stand in front of the name of what is to be
+// created beside it. It is empty if that is the place without saying.
+func (t *table) home() string {
+	if t.elsewhere && !t.temporary {
+		return t.schema
+	}
+	return ""
 }
 
 // alter is an ALTER TABLE of this table.
 func (t *table) alter(what string) string { return "ALTER TABLE " + t.name.sql + " " + what + ";" }
+
+// fillNull gives rows without a value the one that they stand for.
+func fillNull(t *table, w wanted) string {
+	value := "0"
+	if w.name == expiredAfter {
+		value = createdDate
+	}
+	return "UPDATE " + t.name.sql + " SET " + w.name + " = " + value + " WHERE " + w.name + " IS NULL;"
+}
 
 func (t *table) column(name string) *column {
 	for i := range t.columns {
@@ -119,12 +123,14 @@ func (t *table) primary() *index {
 // dialect is what a vendor adds.
 type dialect interface {
 	vendor() string
-	// read returns the table that a statement with this name would reach, or
-	// an error that matches ErrMissing. Every query's rows are closed before
-	// the next begins, for pools of one connection.
-	read(ctx context.Context, db DB, name tableName) (*table, error)
-	// layout lists the columns a table must have.
+	// read returns what a statement with this part's name would reach, or an
+	// error that matches ErrMissing. Every query's rows are closed before the
+	// next begins, for pools of one connection.
+	read(ctx context.Context, db DB, p part) (*table, error)
+	// layout lists the columns a lock table must have.
 	layout() []wanted
+	// tokenSource is that part without its name and purpose.
+	tokenSource() part
 	// typeOf is a column's type as the script has it.
 	typeOf(w wanted) string
 	// quirks finds what only this vendor can have.
@@ -138,6 +144,10 @@ type dialect interface {
 	allowNull(t *table, have *column) string
 	primaryKey(t *table, old *index) string
 	dropIndex(t *table, ix *index) string
+
+	// The same for a sequence: what stands behind its name in ALTER SEQUENCE.
+	widen(s *sequence) string
+	noCycle() string
 }
 
 var dialects = map[string]dialect{

@@ -74,8 +74,8 @@ func parse(version string) (string, error) {
 	case strings.Contains(lower, "mariadb"):
 		// Some packages put a compatibility number in front: 5.5.5-10.11.2-MariaDB.
 		fmt.Sscanf(strings.TrimPrefix(lower, "5.5.5-"), "%d.%d", &major, &minor)
-		if major < 10 || major == 10 && minor < 5 {
-			return "", tooOld("MariaDB", version, "10.5")
+		if major < 10 || major == 10 && minor < 6 {
+			return "", tooOld("MariaDB", version, "10.6")
 		}
 		return MariaDB, nil
 	case strings.Contains(lower, "tidb"):
@@ -109,8 +109,8 @@ func tooOld(name, version, need string) error {
 
 // A prefix becomes part of SQL text, so only plain identifiers pass: letters,
 // digits and underscores, optionally behind a schema name and a dot. With
-// "LOCK" and "_TOKEN" appended the name stays under 63 bytes, where Postgres
-// would cut it silently and two prefixes could become one table.
+// "LOCK_TOKEN" or "LOCK_FENCE_PK" appended the name stays under 63 bytes, where
+// Postgres would cut it silently and two prefixes could become one table.
 var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,30}\.)?[A-Za-z_][A-Za-z0-9_]{0,40}$`)
 
 // CheckPrefix refuses a prefix that is not safe to put into SQL text.
@@ -128,3 +128,11 @@ func CheckPrefix(prefix string) error {
 
 // Table is the lock table's name under a prefix.
 func Table(prefix string) string { return prefix + "LOCK" }
+
+// TokenSource is the name of what fencing tokens are drawn from: a sequence on
+// Postgres and MariaDB, a table on MySQL and SQLite.
+func TokenSource(prefix string) string { return Table(prefix) + "_TOKEN" }
+
+// FenceTable is the name of the table that keeps the highest token of each
+// resource.
+func FenceTable(prefix string) string { return Table(prefix) + "_FENCE" }
