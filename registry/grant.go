@@ -140,10 +140,12 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 		answers, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) ([]repository.LeaseStatus, error) {
 			return g.registry.repo.Renew(ctx, []repository.Lease{g.attempt.lease}, c.ttl)
 		}), limit, nil, nil)
-		ok := err == nil && answers[0].State == repository.LeaseStands
+		if err == nil && answers[0].State == repository.LeaseBusy {
+			err = errRowLocked
+		}
 		switch {
 		case err == nil:
-			return g.renewed(asked, ok)
+			return g.renewed(asked, answers[0].State == repository.LeaseStands)
 		case !errors.Is(err, repository.ErrTransient):
 			return fmt.Errorf("registry: renew lock %s: %w", quote(g.key), err)
 		case !sleep(ctx, pauses.next()):
@@ -151,6 +153,8 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 		}
 	}
 }
+
+var errRowLocked = fmt.Errorf("%w: %w: a transaction has locked the row", repository.ErrTransient, repository.ErrNotExecuted)
 
 func (g *grant) isReturning() bool {
 	g.mu.Lock()
