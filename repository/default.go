@@ -37,7 +37,7 @@ type DefaultLockRepository struct {
 	acquire, peek                          *statement // peek: SQLite only
 	insert, update                         *statement // the path of custom queries
 	renew, remove, isAcquired, purge, list *statement // renew: for RenewQuery, and if it is custom
-	renewMany, find                        perSize
+	renewMany, find                        *batch
 }
 
 var (
@@ -107,9 +107,9 @@ func (r *DefaultLockRepository) compile() error {
 	r.purge = build("deleteExpired", deleteExpiredText, "", nil)
 	r.list = build("list", listText, "", nil)
 	var err error
-	r.renewMany, err = r.compileBatch("renew", d.renewMany)
+	r.renewMany, err = r.newBatch("renew", d.renewMany)
 	errs = append(errs, err)
-	r.find, err = r.compileBatch("renew", findText)
+	r.find, err = r.newBatch("renew", findText)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -126,7 +126,8 @@ func (r *DefaultLockRepository) ClientID() string { return r.config.clientID }
 // custom ones, else the defaults, which are a starting point for custom ones.
 // The default insert and update are what Acquire falls back to when the other
 // of the two is custom; without custom queries it does the work of both in one
-// statement.
+// statement. The default renew query is about one lease; Renew itself, without
+// a custom one, sends a statement about many.
 func (r *DefaultLockRepository) InsertQuery() string { return r.insert.text }
 func (r *DefaultLockRepository) UpdateQuery() string { return r.update.text }
 func (r *DefaultLockRepository) RenewQuery() string  { return r.renew.text }
@@ -148,6 +149,6 @@ func (r *DefaultLockRepository) Close() error {
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
 	all := []*statement{r.peek, r.acquire, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list}
-	all = append(append(all, r.renewMany[:]...), r.find[:]...)
-	return slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
+	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
+	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())
 }

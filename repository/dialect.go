@@ -28,7 +28,7 @@ import (
 //	{mine}     this client and attempt own the row
 //	{attempt}  the attempt to be written
 //
-// and those of a batch these, filled in by compileBatch:
+// and those of a batch these, filled in by newBatch:
 //
 //	{keys}, {attempts}  the leases
 //	{size}              how many there are

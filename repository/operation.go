@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -114,36 +113,24 @@ func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 	if err := r.ready(); err != nil {
 		return nil, err
 	}
-	var rows []struct {
-		Key       string `db:"lock_key"`
-		ClientID  string `db:"client_id"`
-		Holder    string `db:"holder"`
-		Name      string `db:"lock_name"`
-		Remaining int64  `db:"remaining"`
-	}
-	if err := r.list.scanAll(ctx, r.db, r.values(Lease{}), &rows); err != nil {
+	rows, err := r.list.rows(ctx, r.db, r.values(Lease{}))
+	if err != nil {
 		return nil, r.fail(r.list, err)
 	}
 	infos := make([]LockInfo, len(rows))
 	for i, row := range rows {
-		clientID := strings.TrimRight(row.ClientID, " ")
-		infos[i] = LockInfo{
-			Key: strings.TrimRight(row.Key, " "), Name: row.Name,
-			ClientID: clientID, Holder: holderOf(row.Holder, clientID),
-			Remaining: time.Duration(row.Remaining) * time.Microsecond,
-		}
+		infos[i] = LockInfo{Key: row.Key, Name: row.Name, ClientID: row.ClientID, Holder: row.Holder, Remaining: row.left()}
 	}
 	return infos, nil
 }
 
-// held completes the outcome of a refused attempt. CHAR(36) comes back padded
-// with blanks; a lease that ran out while the answer was made is "ask soon".
+// held completes the outcome of a refused attempt. A lease that ran out while
+// the answer was made is "ask soon".
 func (o Outcome) held(leftMicros int64) Outcome {
 	if o.Acquired {
 		return Outcome{Acquired: true}
 	}
-	o.ClientID = strings.TrimRight(o.ClientID, " ")
-	o.Holder = holderOf(o.Holder, o.ClientID)
+	o.ClientID, o.Holder = owner(o.ClientID, o.Holder)
 	o.Remaining = max(0, time.Duration(leftMicros)*time.Microsecond)
 	return o
 }

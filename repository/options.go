@@ -156,6 +156,13 @@ func holderOf(text, clientID string) string {
 	return ""
 }
 
+// owner is a row's client and readable holder. CHAR(36) comes back padded with
+// blanks.
+func owner(clientID, holder string) (string, string) {
+	clientID = strings.TrimRight(clientID, " ")
+	return clientID, holderOf(holder, clientID)
+}
+
 // checkIdentifier guards what goes into a CHAR(36) column. Blanks at the ends
 // are refused because CHAR ignores or strips them, other bytes because a
 // column of ours is ASCII, and length because a database that cuts silently

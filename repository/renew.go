@@ -3,8 +3,9 @@ package repository
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,33 +15,54 @@ import (
 // packet would be noticed.
 var batchSizes = [...]int{1, 16, 256}
 
-// perSize is one statement in each of the batchSizes.
-type perSize [len(batchSizes)]*statement
-
-// fit returns the statement for n leases, and how many it takes.
-func (p perSize) fit(n int) (*statement, int) {
-	for i, size := range batchSizes {
-		if n <= size {
-			return p[i], n
-		}
-	}
-	last := len(batchSizes) - 1
-	return p[last], batchSizes[last]
+// batch is a statement about a list of leases, in each of the batchSizes. The
+// larger ones are compiled when they are first needed, as most programs never
+// hold so many locks, and compiling takes longer than all other statements do.
+type batch struct {
+	compile func(size int) (*statement, error)
+	sizes   [len(batchSizes)]atomic.Pointer[statement]
 }
 
-// compileBatch compiles text for every size. {keys} and {attempts} stand for
-// the lists, {size} for their length.
-func (r *DefaultLockRepository) compileBatch(op, text string) (perSize, error) {
-	var all perSize
-	var errs []error
-	for i, size := range batchSizes {
-		lists := strings.NewReplacer("{keys}", r.dialect.list("lock_key", size), "{attempts}", r.dialect.list("attempt", size),
-			"{size}", fmt.Sprint(size))
-		s, err := newStatement(op, lists.Replace(r.dialect.fill(text, r.config)), r.dialect.bindType, size)
-		all[i] = s
-		errs = append(errs, err)
+// fit returns the statement for n leases, and how many it takes.
+func (b *batch) fit(n int) (*statement, int, error) {
+	last := len(batchSizes) - 1
+	i := 0
+	for i < last && n > batchSizes[i] {
+		i++
 	}
-	return all, errors.Join(errs...)
+	n = min(n, batchSizes[i])
+	if s := b.sizes[i].Load(); s != nil {
+		return s, n, nil
+	}
+	s, err := b.compile(batchSizes[i])
+	if err == nil && !b.sizes[i].CompareAndSwap(nil, s) {
+		s = b.sizes[i].Load() // somebody was faster
+	}
+	return s, n, err
+}
+
+// compiled lists the statements there are so far.
+func (b *batch) compiled() []*statement {
+	var all []*statement
+	for i := range b.sizes {
+		if s := b.sizes[i].Load(); s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// newBatch prepares text to be compiled for any size, and tries it for one
+// lease. {keys} and {attempts} stand for the lists, {size} for their length.
+func (r *DefaultLockRepository) newBatch(op, text string) (*batch, error) {
+	d := r.dialect
+	text = d.fill(text, r.config)
+	b := &batch{compile: func(size int) (*statement, error) {
+		lists := strings.NewReplacer("{keys}", d.list("lock_key", size), "{attempts}", d.list("attempt", size), "{size}", strconv.Itoa(size))
+		return newStatement(op, lists.Replace(text), d.bindType, size)
+	}}
+	_, _, err := b.fit(1)
+	return b, err
 }
 
 // list is n parameters of one kind: :lock_key_0, :lock_key_1, ...
@@ -51,16 +73,19 @@ func (d dialect) list(name string, n int) string {
 	}
 	all := make([]string, n)
 	for i := range all {
-		all[i] = strings.Replace(typed, ":"+name, fmt.Sprintf(":%s_%d", name, i), 1)
+		all[i] = strings.Replace(typed, ":"+name, ":"+listed(name, i), 1)
 	}
 	return strings.Join(all, ", ")
 }
+
+// listed names a parameter of a list.
+func listed(name string, i int) string { return name + "_" + strconv.Itoa(i) }
 
 // setLeases fills the lists of a statement for size leases.
 func (v values) setLeases(leases []Lease, size int) {
 	for i := range size {
 		lease := leases[min(i, len(leases)-1)]
-		v[fmt.Sprintf("lock_key_%d", i)], v[fmt.Sprintf("attempt_%d", i)] = lease.Key, lease.Attempt
+		v[listed("lock_key", i)], v[listed("attempt", i)] = lease.Key, lease.Attempt
 	}
 }
 
@@ -82,10 +107,10 @@ func (r *DefaultLockRepository) Renew(ctx context.Context, leases []Lease, ttl t
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]LeaseStatus, len(leases))
 	if !all {
-		return answers, r.look(ctx, leases, ttl, start, answers)
+		return r.look(ctx, leases, ttl, start)
 	}
+	answers := make([]LeaseStatus, len(leases))
 	for i := range answers {
 		answers[i] = LeaseStatus{State: LeaseStands, Remaining: ttl}
 	}
@@ -107,7 +132,10 @@ func (r *DefaultLockRepository) renewByCustomQuery(ctx context.Context, lease Le
 // and whether all of those were renewed. An UPDATE that changes nothing, as two
 // of one microsecond do, is not counted on every vendor; then a look tells.
 func (r *DefaultLockRepository) renewBatch(ctx context.Context, leases []Lease, ttl time.Duration) ([]Lease, bool, error) {
-	s, n := r.renewMany.fit(len(leases))
+	s, n, err := r.renewMany.fit(len(leases))
+	if err != nil {
+		return nil, false, err
+	}
 	leases = leases[:n]
 	v := r.values(Lease{})
 	v["ttl"] = roundUp(ttl)
@@ -120,39 +148,36 @@ func (r *DefaultLockRepository) renewBatch(ctx context.Context, leases []Lease, 
 	return leases, changed >= int64(n), r.wrap(s.op, err)
 }
 
-// look reads what has become of leases into answers, after an attempt at start
-// to renew them for ttl that did not reach all of them.
-func (r *DefaultLockRepository) look(ctx context.Context, leases []Lease, ttl time.Duration, start time.Time, answers []LeaseStatus) error {
-	var rows []struct {
-		Key      string `db:"lock_key"`
-		ClientID string `db:"client_id"`
-		Attempt  int64  `db:"attempt"`
-		Holder   string `db:"holder"`
-		Left     int64  `db:"remaining"`
+// look reads what has become of leases, after an attempt at start to renew them
+// for ttl that did not reach all of them.
+func (r *DefaultLockRepository) look(ctx context.Context, leases []Lease, ttl time.Duration, start time.Time) ([]LeaseStatus, error) {
+	s, _, err := r.find.fit(len(leases))
+	if err != nil {
+		return nil, err
 	}
-	s, _ := r.find.fit(len(leases))
 	v := r.values(Lease{})
 	v.setLeases(leases, s.size)
 	asked := time.Since(start)
-	if err := s.scanAll(ctx, r.db, v, &rows); err != nil {
-		return r.fail(s, err)
+	rows, err := s.rows(ctx, r.db, v)
+	if err != nil {
+		return nil, r.fail(s, err)
 	}
 	answered := time.Since(start)
+	answers := make([]LeaseStatus, len(leases))
 	at := make(map[string]int, len(leases))
 	for i, lease := range leases {
 		at[lease.Key] = i
 		answers[i].State = LeaseDeleted
 	}
 	for _, row := range rows {
-		i, ok := at[strings.TrimRight(row.Key, " ")]
+		i, ok := at[row.Key]
 		if !ok {
 			continue
 		}
-		clientID := strings.TrimRight(row.ClientID, " ")
-		left := time.Duration(row.Left) * time.Microsecond
+		left := row.left()
 		switch {
-		case clientID != r.config.clientID || row.Attempt != leases[i].Attempt:
-			answers[i] = LeaseStatus{State: LeaseTaken, ClientID: clientID, Holder: holderOf(row.Holder, clientID)}
+		case row.ClientID != r.config.clientID || row.Attempt != leases[i].Attempt:
+			answers[i] = LeaseStatus{State: LeaseTaken, ClientID: row.ClientID, Holder: row.Holder}
 		case left < 0:
 			answers[i].State = LeaseExpired
 		default:
@@ -166,5 +191,5 @@ func (r *DefaultLockRepository) look(ctx context.Context, leases []Lease, ttl ti
 			}
 		}
 	}
-	return nil
+	return answers, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -33,8 +34,8 @@ type statement struct {
 	prepared atomic.Pointer[sql.Stmt]
 }
 
-// newStatement compiles text for a batch of size leases, 0 if it is about one.
-// required names the parameters that must occur.
+// newStatement compiles text for a batch of size leases, 0 if it is about one
+// without a list. required names the parameters that must occur.
 func newStatement(op, text string, bindType, size int, required ...string) (*statement, error) {
 	// sqlx reads "::" as an escaped colon, Postgres as a cast: keep the cast.
 	escaped := strings.ReplaceAll(text, "::", "::::")
@@ -44,7 +45,7 @@ func newStatement(op, text string, bindType, size int, required ...string) (*sta
 	}
 	for i := range size {
 		for _, list := range []string{"lock_key", "attempt"} {
-			name := fmt.Sprintf("%s_%d", list, i)
+			name := listed(list, i)
 			identity[name] = name
 		}
 	}
@@ -173,16 +174,37 @@ func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (
 	return found, rows.Close()
 }
 
-// scanAll runs the statement and scans all rows into dest, a slice of structs.
-func (s *statement) scanAll(ctx context.Context, db Pool, v values, dest any) error {
+// row is what a SELECT of whole rows gives. A column that it leaves out is zero.
+type row struct {
+	Key       string `db:"lock_key"`
+	ClientID  string `db:"client_id"`
+	Attempt   int64  `db:"attempt"`
+	Holder    string `db:"holder"` // made readable by rows
+	Name      string `db:"lock_name"`
+	Remaining int64  `db:"remaining"` // microseconds
+}
+
+func (r row) left() time.Duration { return time.Duration(r.Remaining) * time.Microsecond }
+
+// rows runs the statement and returns all its rows.
+func (s *statement) rows(ctx context.Context, db Pool, v values) ([]row, error) {
 	stmt, err := s.prepare(ctx, db)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	rows, err := stmt.QueryContext(ctx, s.args(v, new(sendCount))...)
+	found, err := stmt.QueryContext(ctx, s.args(v, new(sendCount))...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer rows.Close()
-	return sqlx.StructScan(rows, dest)
+	defer found.Close()
+	var all []row
+	if err := sqlx.StructScan(found, &all); err != nil {
+		return nil, err
+	}
+	for i := range all {
+		r := &all[i]
+		r.Key = strings.TrimRight(r.Key, " ")
+		r.ClientID, r.Holder = owner(r.ClientID, r.Holder)
+	}
+	return all, nil
 }
