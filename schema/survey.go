@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // survey is what is there under a prefix.
@@ -104,30 +105,27 @@ func (s *survey) unfit() bool {
 
 // mismatch is a MismatchError of all problems, or nil if there are none.
 func (s *survey) mismatch() error {
-	e := &MismatchError{}
-	for i, problems := range s.problems {
-		e.Problems = append(e.Problems, problems...)
-		// A prefix that means something else altogether needs no more tables.
-		if lock := s.found[i]; i == lockPart && lock != nil && len(notOurs(lock, s.dialect)) > 0 {
-			break
-		}
+	// A prefix that means something else altogether needs no more tables.
+	if lock := s.found[lockPart]; lock != nil && len(notOurs(lock, s.dialect)) > 0 {
+		return mismatch(s.problems[lockPart])
 	}
-	if len(e.Problems) == 0 {
-		return nil
-	}
-	return e
+	return mismatch(slices.Concat(s.problems[:]...))
 }
 
 // foreign is a MismatchError of what is not ours, or nil.
 func (s *survey) foreign() error {
-	e := &MismatchError{}
+	var problems []Problem
 	for i, found := range s.found {
 		if found != nil && len(notOurs(found, s.dialect)) > 0 {
-			e.Problems = append(e.Problems, s.problems[i]...)
+			problems = append(problems, s.problems[i]...)
 		}
 	}
-	if len(e.Problems) == 0 {
+	return mismatch(problems)
+}
+
+func mismatch(problems []Problem) error {
+	if len(problems) == 0 {
 		return nil
 	}
-	return e
+	return &MismatchError{Problems: problems}
 }
