@@ -3,13 +3,11 @@ package fencing
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/intlock/intlock/internal/vendor"
+	"github.com/jmoiron/sqlx"
 )
 
 // Tx is the caller's transaction. *sql.Tx and *sqlx.Tx satisfy it; *sql.DB and
@@ -132,20 +130,6 @@ func (c *check) advance(ctx context.Context, key any, token int64) error {
 	return nil
 }
 
-// detect asks the server what it is.
-func detect(ctx context.Context, db Pool) (string, error) {
-	name, err := vendor.Detect(ctx, db)
-	// The first connection is where a DSN is parsed. One that does not parse,
-	// perhaps because of its password, is quoted in the error.
-	if dsn := new(url.Error); errors.As(err, &dsn) && dsn.Op == "parse" {
-		return "", errors.New("fencing: the DSN of the database is not a valid URL")
-	}
-	if err != nil {
-		return "", fmt.Errorf("fencing: %w", err)
-	}
-	return name, nil
-}
-
 // start looks whether the table and its columns are there, by one statement
 // that returns no rows.
 func start(ctx context.Context, db Pool, table string, columns ...string) error {
@@ -164,26 +148,13 @@ func start(ctx context.Context, db Pool, table string, columns ...string) error 
 // where the vendor wants that. {token} is a parameter that is a number even
 // where the column is not: as texts, 10 is less than 9.
 func fill(name, text string, marks ...string) string {
-	token, greatest := "?", "GREATEST"
+	token, greatest, placeholder := "?", "GREATEST", sqlx.QUESTION
 	switch name {
 	case vendor.Postgres:
-		token = "CAST(? AS bigint)"
+		token, placeholder = "CAST(? AS bigint)", sqlx.DOLLAR
 	case vendor.SQLite:
 		token, greatest = "CAST(? AS INTEGER)", "max"
 	}
 	text = strings.NewReplacer(append(marks, "{token}", token, "{greatest}", greatest)...).Replace(text)
-	if name != vendor.Postgres {
-		return text
-	}
-	var b strings.Builder
-	n := 0
-	for _, r := range text {
-		if r != '?' {
-			b.WriteRune(r)
-			continue
-		}
-		n++
-		b.WriteString("$" + strconv.Itoa(n))
-	}
-	return b.String()
+	return sqlx.Rebind(placeholder, text)
 }

@@ -34,9 +34,9 @@ func NewColumnGuard(ctx context.Context, db Pool, table, keyColumn, tokenColumn 
 	if strings.EqualFold(keyColumn, tokenColumn) {
 		return nil, invalid("column %s cannot be both the key and the token", quote(keyColumn))
 	}
-	name, err := detect(ctx, db)
+	name, err := vendor.Detect(ctx, db)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("fencing: %w", err)
 	}
 	if err := start(ctx, db, table, keyColumn, tokenColumn); err != nil {
 		return nil, fmt.Errorf("fencing: table %s with the columns %s and %s: %w", table, keyColumn, tokenColumn, err)

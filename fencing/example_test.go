@@ -12,6 +12,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/intlock/intlock/fencing"
+	"github.com/intlock/intlock/schema"
 )
 
 // errPaid is the last refusal, that of the unique key.
@@ -67,8 +68,10 @@ func Example() {
 	if _, err := db.ExecContext(ctx, `
 		CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL);
 		CREATE TABLE ledger (account INTEGER NOT NULL, day TEXT NOT NULL, cents INTEGER NOT NULL, UNIQUE (account, day));
-		CREATE TABLE INT_LOCK_FENCE (RESOURCE TEXT NOT NULL PRIMARY KEY, TOKEN INTEGER NOT NULL) WITHOUT ROWID;
 		INSERT INTO account VALUES (1, 500000), (2, 700000)`); err != nil {
+		log.Fatal(err)
+	}
+	if err := schema.Apply(ctx, db, schema.DefaultPrefix); err != nil {
 		log.Fatal(err)
 	}
 	guard, err := fencing.NewGuard(ctx, db)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/intlock/intlock/fencing"
 	"github.com/intlock/intlock/internal/testdb"
-	"github.com/intlock/intlock/internal/vendor"
+	"github.com/intlock/intlock/schema"
 )
 
 // fence is either kind of guard over the resources 1, 2 and 3.
@@ -77,26 +77,22 @@ func columnFence(t *testing.T, db *testdb.DB) fence {
 	}
 }
 
-// fenceTable is what schema.Apply creates.
-func fenceTable(name, table string) string {
-	switch name {
-	case vendor.Postgres:
-		return "CREATE TABLE " + table + " (RESOURCE VARCHAR(255) NOT NULL PRIMARY KEY, TOKEN BIGINT NOT NULL)"
-	case vendor.SQLite:
-		return "CREATE TABLE " + table + " (RESOURCE TEXT NOT NULL PRIMARY KEY, TOKEN INTEGER NOT NULL) WITHOUT ROWID"
-	}
-	return "CREATE TABLE " + table + " (RESOURCE VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, TOKEN BIGINT NOT NULL) ENGINE=InnoDB"
-}
-
 func createTables(t *testing.T, db *testdb.DB) {
 	t.Helper()
 	for _, table := range []string{"INT_LOCK_FENCE", "account", "history"} {
 		exec(t, db, "DROP TABLE IF EXISTS "+table)
 	}
-	exec(t, db, fenceTable(db.Vendor, "INT_LOCK_FENCE"))
+	apply(t, db, schema.DefaultPrefix)
 	exec(t, db, "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, balance BIGINT NOT NULL, fence BIGINT)")
 	exec(t, db, "INSERT INTO account (id, balance) VALUES (1, 0), (2, 0), (3, 0)")
 	exec(t, db, "CREATE TABLE history (n BIGINT NOT NULL PRIMARY KEY, token BIGINT NOT NULL)")
+}
+
+func apply(t *testing.T, db *testdb.DB, prefix string) {
+	t.Helper()
+	if err := schema.Apply(t.Context(), db, prefix); err != nil {
+		t.Fatal(err)
+	}
 }
 
 type execer interface {

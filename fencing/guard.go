@@ -37,11 +37,11 @@ func NewGuard(ctx context.Context, db Pool, opts ...Option) (*Guard, error) {
 	if err := vendor.CheckPrefix(c.prefix); err != nil {
 		return nil, invalid("%w", err)
 	}
-	name, err := detect(ctx, db)
+	name, err := vendor.Detect(ctx, db)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("fencing: %w", err)
 	}
-	table := vendor.Table(c.prefix) + "_FENCE"
+	table := vendor.FenceTable(c.prefix)
 	if err := start(ctx, db, table, "RESOURCE", "TOKEN"); err != nil {
 		return nil, fmt.Errorf("fencing: table %s: %w; create it with schema.Apply, or run the script schema/%s.sql", table, err, name)
 	}

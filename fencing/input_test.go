@@ -149,7 +149,7 @@ func TestPrefixAndSchema(t *testing.T) {
 		if space == "" {
 			space = db.Name
 		}
-		exec(t, db, fenceTable(db.Vendor, "other_LOCK_FENCE"))
+		apply(t, db, "other_")
 		for _, prefix := range []string{"other_", space + ".other_", space + ".INT_"} {
 			g, err := fencing.NewGuard(t.Context(), db.DB, fencing.WithPrefix(prefix))
 			if err != nil {

@@ -8,8 +8,9 @@ import (
 	"io"
 	"net"
 	"reflect"
-	"regexp"
 	"strings"
+
+	"github.com/intlock/intlock/internal/vendor"
 )
 
 // opError is an error of one operation. It says what was attempted on which
@@ -32,7 +33,7 @@ const (
 )
 
 func (e *opError) Error() string {
-	text := fmt.Sprintf("repository: %s on table %s: %s", e.op, e.table, scrub(e.err.Error()))
+	text := fmt.Sprintf("repository: %s on table %s: %s", e.op, e.table, vendor.Scrub(e.err.Error()))
 	if e.hint != "" {
 		text += "; " + e.hint
 	}
@@ -44,23 +45,6 @@ func (e *opError) Unwrap() error { return e.err }
 func (e *opError) Is(target error) bool {
 	return target == ErrTransient && e.class != permanent || target == ErrNotExecuted && e.class == refused ||
 		e.kind != nil && target == e.kind
-}
-
-// What a driver's error may quote of a DSN. A DSN that does not parse, perhaps
-// because of its password, is quoted whole or in parts by those that tried.
-var (
-	urlText   = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)(?:[^"\\]|\\.)*`)
-	portText  = regexp.MustCompile(`invalid port "[^"]*"`)
-	mysqlText = regexp.MustCompile(`\S+@([a-z]*\()`)
-	pairText  = regexp.MustCompile(`(?i)(password|passwd|pwd)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&;"']*)`)
-)
-
-// scrub keeps passwords out of error texts.
-func scrub(text string) string {
-	text = urlText.ReplaceAllString(text, "${1}***")
-	text = portText.ReplaceAllString(text, "invalid port")
-	text = mysqlText.ReplaceAllString(text, "***@${1}")
-	return pairText.ReplaceAllString(text, "${1}${2}***")
 }
 
 // wrap classifies a database error.

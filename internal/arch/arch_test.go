@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"registry":                  {"repository", "renew", "github.com/google/uuid"},
 	"registry/registrytest":     {"registry", "repository"},
 	"renew":                     {},
-	"fencing":                   {"repository", "registry", "internal/vendor"},
+	"fencing":                   {"repository", "registry", "internal/vendor", "github.com/jmoiron/sqlx"},
 	"schedule":                  {"registry"},
 	"leader":                    {"registry"},
 	"middleware":                {"registry"},

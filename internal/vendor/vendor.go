@@ -1,6 +1,7 @@
-// Package vendor is what repository and schema must agree on and nothing
-// else: the names of the supported databases, how to ask a server which one
-// it is, and which table prefixes are safe to put into SQL text.
+// Package vendor is what repository, schema and fencing must agree on and
+// nothing else: the names of the supported databases, how to ask a server which
+// one it is, which table prefixes are safe to put into SQL text, and what of an
+// error is safe to show.
 package vendor
 
 import (
@@ -41,7 +42,9 @@ func Detect(ctx context.Context, db Querier) (string, error) {
 	if err != nil {
 		lite, liteErr := queryText(ctx, db, "SELECT sqlite_version()")
 		if liteErr != nil {
-			return "", fmt.Errorf("ask the server for its version: %w", err)
+			// The first connection is where a DSN is parsed, and quoted if it
+			// does not parse.
+			return "", scrubbed{fmt.Errorf("ask the server for its version: %w", err)}
 		}
 		return SQLite, checkSQLite(lite)
 	}
