@@ -1,4 +1,4 @@
-package repository_test
+package repository
 
 import (
 	"fmt"
@@ -7,8 +7,6 @@ import (
 
 	"github.com/intlock/intlock/internal/testdb"
 	"github.com/intlock/intlock/internal/vendor"
-	"github.com/intlock/intlock/repository"
-	"github.com/intlock/intlock/schema"
 )
 
 // TestRenewPassesLockedRow: a row that somebody's transaction has locked, or is
@@ -20,22 +18,12 @@ func TestRenewPassesLockedRow(t *testing.T) {
 		for _, rows := range []int{1, 3, 40, 300, 3000} {
 			t.Run(fmt.Sprintf("%s/%d rows", name, rows), func(t *testing.T) {
 				db := testdb.Open(t, name)
-				if err := schema.Apply(t.Context(), db, "INT_"); err != nil {
-					t.Fatal(err)
-				}
-				repo, err := repository.New(t.Context(), db.DB)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer repo.Close()
-				leases := make([]repository.Lease, min(rows, 300))
+				repo := open(t, db)
+				leases := make([]Lease, min(rows, 300))
 				for i := range rows {
-					req := repository.Request{Key: fmt.Sprintf("key-%04d", i), Attempt: repository.NewAttempt(), TTL: time.Minute}
-					if out, err := repo.Acquire(t.Context(), req); err != nil || !out.Acquired {
-						t.Fatalf("%+v, %v", out, err)
-					}
+					lease := take(t, repo, fmt.Sprintf("key-%04d", i))
 					if i < len(leases) {
-						leases[i] = req.Lease()
+						leases[i] = lease
 					}
 				}
 				mark := db.LogMark(t)
@@ -49,7 +37,7 @@ func TestRenewPassesLockedRow(t *testing.T) {
 					t.Fatal(err)
 				}
 				start := time.Now()
-				var answers []repository.LeaseStatus
+				var answers []LeaseStatus
 				for len(answers) < len(leases) {
 					some, err := repo.Renew(t.Context(), leases[len(answers):], time.Hour)
 					if err != nil {
@@ -62,9 +50,9 @@ func TestRenewPassesLockedRow(t *testing.T) {
 				}
 				for i, got := range answers {
 					switch {
-					case i == busy && (got.State != repository.LeaseBusy || got.Remaining > time.Minute || got.Remaining < 30*time.Second):
+					case i == busy && (got.State != LeaseBusy || got.Remaining > time.Minute || got.Remaining < 30*time.Second):
 						t.Errorf("the locked lease: %v, %v left", got.State, got.Remaining)
-					case i != busy && (got.State != repository.LeaseStands || got.Remaining < time.Hour-time.Second):
+					case i != busy && (got.State != LeaseStands || got.Remaining < time.Hour-time.Second):
 						t.Errorf("lease %d: %v, %v left", i, got.State, got.Remaining)
 					}
 				}
