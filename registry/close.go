@@ -65,6 +65,7 @@ func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(left, left/2+closeGrace))
 	defer cancel()
 	errs := r.takeBack(held, grace, last)
+	r.keeper.Stop()
 	r.background.wait(last)
 	return errors.Join(errs...)
 }
@@ -82,7 +83,7 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 		all.Go(func() {
 			for g := range next {
 				if !g.isReturning() { // else its holder is giving it back just now
-					g.lose(LossClosed)
+					g.lose(LostError{Reason: LossClosed})
 				}
 				if last.Err() == nil {
 					g.giveBack(last, false)

@@ -105,44 +105,6 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 // Unwrap returns what ended the wait.
 func (e *NotAcquiredError) Unwrap() error { return e.Cause }
 
-// LossReason says how a lease was lost.
-type LossReason string
-
-const (
-	// LossExpired: the lease's trusted time ran out before it was renewed or
-	// given back.
-	LossExpired LossReason = "the lease ran out"
-	// LossGone: the row is not this lease's any more. Another client took it
-	// over after it had expired, or somebody deleted it.
-	LossGone LossReason = "the row was taken over or deleted"
-	// LossClosed: the registry was closed.
-	LossClosed LossReason = "the registry was closed"
-)
-
-// LostError says that a lease ended before its holder gave it back, and how.
-// It matches ErrLockLost, and ErrClosed if the registry's Close was the reason.
-type LostError struct {
-	Key    string
-	Reason LossReason
-	// Untaken is set by the Unlock that found the row still in place after the
-	// lease had run out: nobody else has held the lock up to that moment. It
-	// is not set where a late request may have put the row back.
-	Untaken bool
-}
-
-func (e *LostError) Error() string {
-	text := fmt.Sprintf("registry: lock %s lost: %s", quote(e.Key), e.Reason)
-	if e.Untaken {
-		return text + "; nobody took it before it was given back"
-	}
-	return text + "; what it protects may have been changed by another holder"
-}
-
-// Is implements the match with ErrLockLost and ErrClosed.
-func (e *LostError) Is(target error) bool {
-	return target == ErrLockLost || target == ErrClosed && e.Reason == LossClosed
-}
-
 // quote shortens a key for an error text; keys may be of any length.
 func quote(s string) string {
 	if len(s) > 80 {

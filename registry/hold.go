@@ -87,7 +87,6 @@ func (h *Hold) Context(parent context.Context) context.Context {
 		defer g.mu.Unlock()
 		delete(h.contexts, &cancel)
 	})
-	g.watch()
 	return ctx
 }
 

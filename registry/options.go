@@ -16,7 +16,7 @@ type Option interface{ applyRegistry(*config) }
 type LockOption interface{ applyLock(*call) }
 
 type config struct {
-	ttl         time.Duration
+	terms
 	idle        time.Duration
 	capacity    int
 	outageLimit time.Duration
@@ -25,11 +25,21 @@ type config struct {
 	logger      *slog.Logger
 }
 
+// terms are what a lease is granted and kept for.
+type terms struct {
+	ttl        time.Duration
+	renewal    bool
+	maxHold    time.Duration // 0: for ever
+	warnBefore time.Duration
+	warn       func(*Hold) // nil: nobody
+
+	ttlSet, renewalSet bool // named by this registry or call
+}
+
 // call is what one lock call wants.
 type call struct {
-	ttl    time.Duration
-	ttlSet bool          // the caller named the TTL
-	wait   time.Duration // how long to wait for another holder; negative: until ctx ends
+	terms
+	wait time.Duration // how long to wait for another holder; negative: until ctx ends
 }
 
 // The defaults. TTL, IdleBetweenTries and CacheCapacity are Spring's.
@@ -44,17 +54,47 @@ type option func(*config)
 
 func (o option) applyRegistry(c *config) { o(c) }
 
-// TTLOption is an Option and a LockOption.
-type TTLOption struct{ ttl time.Duration }
+// LeaseOption is an Option and a LockOption: for all leases of a registry, or
+// for that of one call.
+type LeaseOption func(*terms)
 
-func (o TTLOption) applyRegistry(c *config) { c.ttl = o.ttl }
-func (o TTLOption) applyLock(c *call)       { c.ttl, c.ttlSet = o.ttl, true }
+func (o LeaseOption) applyRegistry(c *config) { o(&c.terms) }
+func (o LeaseOption) applyLock(c *call)       { o(&c.terms) }
 
 // WithTTL sets the length of a lease: for the whole registry in New, for one
 // call in a lock or renew call. At least 1 ms; a useful one is many times the
 // database's answering time. The holder stops trusting its lease a twentieth
-// of the TTL (at most a second) before it ends. Default: 10 s, Spring's.
-func WithTTL(ttl time.Duration) TTLOption { return TTLOption{ttl} }
+// of the TTL (at most a second) before it ends. A lock call that names its own
+// TTL gets a lease that is not renewed, unless it says WithRenewal(true) too.
+// Default: 10 s, Spring's.
+func WithTTL(ttl time.Duration) LeaseOption {
+	return func(t *terms) { t.ttl, t.ttlSet = ttl, true }
+}
+
+// WithRenewal says whether leases are renewed while they are held, a third of
+// the TTL after they were granted or last renewed. A renewed lease lasts until
+// Unlock, as long as the process runs and the database answers; one that is
+// not renewed is lost when its TTL has passed, as Spring's. Default: true, but
+// false for calls that name their own TTL.
+func WithRenewal(on bool) LeaseOption {
+	return func(t *terms) { t.renewal, t.renewalSet = on, true }
+}
+
+// WithMaxHold limits how long a lock can be held in all, renewals included:
+// work that hangs does not keep it for ever. When the time is up the hold is
+// lost with LossMaxHold, and its row can be had by others when the rest of its
+// TTL has passed, if it is not unlocked before. 0 means no limit, the default.
+func WithMaxHold(d time.Duration) LeaseOption { return func(t *terms) { t.maxHold = d } }
+
+// WithExpiryWarning has warn called when a hold has only before left: its lease
+// is not renewed, or its renewals fail, or its maximum time is nearly up. It is
+// called again if the lease was renewed after all and runs out once more. A
+// lease shorter than twice before is warned about at half its TTL. warn runs
+// on a goroutine of its own, may use the hold, and must not panic; if several
+// holds share the lease it gets the first. Default: none.
+func WithExpiryWarning(before time.Duration, warn func(*Hold)) LeaseOption {
+	return func(t *terms) { t.warnBefore, t.warn = before, warn }
+}
 
 // WithIdleBetweenTries sets how long a waiter pauses between two attempts
 // while another process holds the lock; each pause is drawn between half of it
@@ -101,7 +141,7 @@ func WithWait(d time.Duration) LockOption { return lockOption(func(c *call) { c.
 
 func (c *config) validate() error {
 	var errs []error
-	if err := checkTTL(c.ttl); err != nil {
+	if err := c.terms.check(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.idle <= 0 {
@@ -119,18 +159,27 @@ func (c *config) validate() error {
 	return errors.Join(errs...)
 }
 
-func checkTTL(ttl time.Duration) error {
-	if ttl < repository.MinTTL || ttl > repository.MaxTTL {
-		return invalid("TTL %v: want at least %v and at most %v, such as %v", ttl, repository.MinTTL, repository.MaxTTL, DefaultTTL)
+func (t *terms) check() error {
+	switch {
+	case t.ttl < repository.MinTTL || t.ttl > repository.MaxTTL:
+		return invalid("TTL %v: want at least %v and at most %v, such as %v", t.ttl, repository.MinTTL, repository.MaxTTL, DefaultTTL)
+	case t.maxHold < 0:
+		return invalid("MaxHold %v: want more than 0, or 0 for no limit", t.maxHold)
+	case t.warn != nil && t.warnBefore <= 0:
+		return invalid("ExpiryWarning %v before the end: want more than 0", t.warnBefore)
 	}
 	return nil
 }
 
 // newCall applies a call's options over the registry's defaults.
 func (r *JdbcLockRegistry) newCall(opts []LockOption) (call, error) {
-	c := call{ttl: r.config.ttl, wait: -1}
+	c := call{terms: r.config.terms, wait: -1}
+	c.ttlSet, c.renewalSet = false, false
 	for _, o := range opts {
 		o.applyLock(&c)
 	}
-	return c, checkTTL(c.ttl)
+	if c.ttlSet && !c.renewalSet {
+		c.renewal = false
+	}
+	return c, c.terms.check()
 }

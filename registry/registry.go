@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/intlock/intlock/renew"
 	"github.com/intlock/intlock/repository"
 )
 
@@ -24,7 +25,9 @@ type JdbcLockRegistry struct {
 
 	closing    chan struct{} // closed by Close: ends every wait
 	done       chan struct{} // closed when Close is done
-	background tasks         // lock calls, statements and clean-ups under way
+	keeper     *renew.Scheduler[*grant]
+	renewals   complaint
+	background tasks // lock calls, statements and clean-ups under way
 	open       context.Context
 	shut       context.CancelFunc // ends open, when Close returns: the life of clean-ups
 
@@ -39,7 +42,7 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		return nil, invalid("the repository is nil")
 	}
 	c := config{
-		ttl:         DefaultTTL,
+		terms:       terms{ttl: DefaultTTL, renewal: true},
 		idle:        DefaultIdleBetweenTries,
 		capacity:    DefaultCacheCapacity,
 		outageLimit: DefaultOutageLimit,
@@ -54,6 +57,7 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		return nil, err
 	}
 	r := &JdbcLockRegistry{repo: repo, clientID: repo.ClientID(), config: c, cache: newCache(c.capacity), closing: make(chan struct{}), done: make(chan struct{})}
+	r.keeper = renew.New(r.keepAlive)
 	r.open, r.shut = context.WithCancel(context.Background())
 	return r, nil
 }

@@ -195,7 +195,7 @@ func simulate(t *testing.T, seed uint64) {
 	for i, name := range []string{"a", "b", "c"} {
 		memory, err := repository.NewMemory(table, repository.WithClientID(name))
 		repo := &worldRepository{memory, w}
-		locks, err2 := registry.New(repo, registry.WithTTL(ttls[0]), registry.WithIdleBetweenTries(30*time.Millisecond),
+		locks, err2 := registry.New(repo, registry.WithTTL(ttls[0]), registry.WithIdleBetweenTries(30*time.Millisecond), registry.WithRenewal(w.n(4) > 0),
 			registry.WithLogger(slog.New(slog.DiscardHandler)), registry.WithOnLost(func(*registry.LostError) {}))
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)

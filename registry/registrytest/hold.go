@@ -129,7 +129,8 @@ var holdClauses = []clause{
 	}},
 	{"LostLocker", "a lock that was lost under the sync.Locker view reaches OnLost, and Err keeps it", func(t *testing.T, b Backend) {
 		told := make(chan *registry.LostError, 10)
-		p := start(t, b, "a", registry.WithTTL(100*time.Millisecond), registry.WithOnLost(func(err *registry.LostError) { told <- err }))
+		p := start(t, b, "a", registry.WithTTL(100*time.Millisecond), registry.WithRenewal(false),
+			registry.WithOnLost(func(err *registry.LostError) { told <- err }))
 		l := p.Obtain("foo")
 		l.Lock()
 		time.Sleep(150 * time.Millisecond)

@@ -35,7 +35,7 @@ type Backend struct {
 // Run runs every clause as a subtest of t.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	var all []clause
-	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, nestedClauses, executeClauses,
+	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, keepClauses, lossClauses, nestedClauses, executeClauses,
 		waitClauses, cacheClauses, faultClauses, lateClauses, closeClauses} {
 		all = append(all, group...)
 	}

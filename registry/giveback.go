@@ -1,0 +1,137 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/intlock/intlock/repository"
+)
+
+// drop ends one hold, and gives the lease back with the last one.
+func (g *grant) drop(ctx context.Context, h *Hold) error {
+	lost := g.check()
+	g.mu.Lock()
+	g.members = slices.DeleteFunc(g.members, func(m *Hold) bool { return m == h })
+	last := len(g.members) == 0
+	limit := min(max(g.trust.ttl, time.Second), longestStatement)
+	g.mu.Unlock()
+	h.endContexts(ErrReleased)
+	if last {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		defer cancel()
+		return g.giveBack(ctx, true)
+	}
+	if lost != nil {
+		return lost
+	}
+	return nil
+}
+
+// giveBack returns the lease to the database and the local turn to the queue,
+// once; a second caller gets the result of the first. The turn goes on in any
+// case: nobody in this process should wait for a database that is away. If it
+// is not the holder who gives back, but Close, the holder may work on, and what
+// the row showed says nothing about that.
+func (g *grant) giveBack(ctx context.Context, byHolder bool) error {
+	lost := g.check()
+	g.mu.Lock()
+	first := !g.returning
+	g.returning = true
+	longest := g.longest
+	g.mu.Unlock()
+	g.kept.Forget()
+	if !first {
+		select {
+		case <-g.returned:
+			return g.result
+		case <-ctx.Done():
+			return unavailable("give back", g.key, contextCause(ctx))
+		}
+	}
+
+	deleted, doubt, err := g.delete(ctx)
+	switch {
+	case err == nil:
+	case errors.Is(err, repository.ErrTransient):
+		g.failure = unavailable("give back", g.key, err)
+	default:
+		g.failure = fmt.Errorf("registry: give back lock %s: %w", quote(g.key), err)
+	}
+	switch {
+	case lost != nil && deleted && byHolder && !g.attempt.ghost:
+		untaken := *lost
+		untaken.Untaken = true
+		g.result = &untaken
+	case lost != nil && g.failure == nil && !deleted && lost.ClientID == "":
+		found, known := g.diagnose(ctx), *lost
+		known.ClientID, known.Holder = found.ClientID, found.Holder
+		g.result = &known
+	case lost != nil:
+		g.result = errors.Join(lost, g.failure)
+	case g.failure != nil:
+		g.result = g.failure
+	case !deleted && !doubt:
+		g.result = g.lose(g.diagnose(ctx))
+	}
+	g.attempt.end(g.failure != nil, longest)
+	r := g.registry
+	g.entry.streak.freed = time.Now()
+	r.mu.Lock()
+	g.entry.grant = nil
+	r.passTurn(g.entry)
+	r.unuse(g.entry)
+	r.mu.Unlock()
+	close(g.returned)
+	return g.result
+}
+
+// failedToReturn is what kept the lease from being given back, nil if nothing.
+func (g *grant) failedToReturn() error {
+	select {
+	case <-g.returned:
+		return g.failure
+	default: // its holder's own Unlock is still at it
+		return unavailable("give back", g.key, errNoAnswer)
+	}
+}
+
+// delete deletes the row, trying again while the database does not answer.
+// doubt says that an earlier try may have deleted it: then "not there" does
+// not mean "lost".
+func (g *grant) delete(ctx context.Context) (deleted, doubt bool, err error) {
+	var pauses backoff
+	for {
+		limit := longestStatement
+		if end, ok := ctx.Deadline(); ok {
+			limit = max(min(limit, time.Until(end)), time.Millisecond)
+		}
+		deleted, err = g.registry.delete(ctx, g.attempt.lease, limit)
+		if err == nil || !errors.Is(err, repository.ErrTransient) {
+			return deleted, doubt, err
+		}
+		doubt = doubt || unknown(err)
+		if !sleep(ctx, pauses.next()) {
+			return false, doubt, err
+		}
+	}
+}
+
+// diagnose finds out what became of a row that is not this lease's any more, by
+// a renewal that cannot succeed.
+func (g *grant) diagnose(ctx context.Context) LostError {
+	limit := min(statementLimit(g.terms.ttl), time.Second)
+	answers, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) ([]repository.LeaseStatus, error) {
+		return g.registry.repo.Renew(ctx, []repository.Lease{g.attempt.lease}, g.terms.ttl)
+	}), limit, nil, nil)
+	if err != nil || len(answers) == 0 {
+		return LostError{Reason: LossGone}
+	}
+	return lossOf(answers[0])
+}
+
+func unavailable(verb, key string, err error) error {
+	return fmt.Errorf("%w: %s lock %s: %w", ErrUnavailable, verb, quote(key), err)
+}

@@ -1,0 +1,356 @@
+package renew
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Lease is what a Scheduler looks after. Its methods must not wait.
+type Lease interface {
+	// Key orders the leases of one request: requests that overlap then lock
+	// rows in the same order.
+	Key() string
+	// Look looks at the clocks, does what is due without the database, such as
+	// reporting that the lease has ended, and says what comes next. False
+	// means that there is nothing left to look after.
+	Look() (State, bool)
+}
+
+// State is what a look at a lease shows.
+type State struct {
+	// TTL is what to renew the lease for; 0 if it is not to be renewed.
+	TTL time.Duration
+	// Remaining is how long the lease can still be relied on.
+	Remaining time.Duration
+	// Next is when to look again at the latest; a renewal may come earlier.
+	Next time.Duration
+}
+
+// Verdict is what a renewal says about one lease.
+type Verdict int
+
+const (
+	Kept  Verdict = iota + 1 // it has been prolonged
+	Again                    // not this time, for a reason that may pass
+	Over                     // it is lost: do not ask again
+)
+
+// Renew prolongs leases to at least ttl from now, in one request, and returns a
+// verdict for the first of them, in their order, as many as it could take; it
+// is called again for the rest. An error means Again for all. It has to return
+// when ctx ends, or a little later, whatever the database does.
+type Renew[L Lease] func(ctx context.Context, leases []L, ttl time.Duration) ([]Verdict, error)
+
+// The sizes and times of a scheduler.
+const (
+	batchSize   = 256         // leases in one request
+	parallel    = 4           // requests at once
+	longestLook = time.Second // timers stand still while a machine is suspended
+	jump        = 50 * time.Millisecond
+
+	// A lease is due when five eighths of its TTL are left: as its holder does
+	// not use the last twentieth, that is a third of the TTL after the last
+	// renewal. Between due and the end there is time for three tries.
+	dueEighths = 5
+)
+
+// limit is the time of one request.
+func limit(ttl time.Duration) time.Duration {
+	return min(max(ttl/5, 100*time.Millisecond), 5*time.Second)
+}
+
+// slack is how much earlier than due a lease is renewed, if others are due: it
+// makes one request of many. jitter is the random part of when it is due: it
+// keeps processes that started together apart.
+func slack(ttl time.Duration) time.Duration  { return ttl / 30 }
+func jitter(ttl time.Duration) time.Duration { return ttl / 30 }
+
+// Scheduler looks after leases. It is safe for concurrent use.
+type Scheduler[L Lease] struct {
+	renew Renew[L]
+
+	mu      sync.Mutex // guards the fields below and all entries; never held while a lease is looked at
+	entries entries[L]
+	timer   *time.Timer
+	wake    time.Time // when timer runs off; zero if it is not set
+	beating bool      // a beat is under way, and sets the timer when it is done
+	stopped bool
+	queue   []batch[L] // due, and waiting for one of the requests to return
+	asking  int        // requests under way
+	base    time.Time  // where both clocks were compared
+	ahead   time.Duration
+}
+
+// New returns a scheduler that renews with renew. It costs nothing until it has
+// a lease.
+func New[L Lease](renew Renew[L]) *Scheduler[L] {
+	return &Scheduler[L]{renew: renew, base: time.Now()}
+}
+
+// Entry is a lease's place in a scheduler.
+type Entry[L Lease] struct {
+	scheduler *Scheduler[L]
+	lease     L
+
+	at        time.Time     // of the next look
+	early     time.Duration // how much earlier it may come
+	index     int           // in the heap, -1 while it is not there
+	gone      bool
+	asking    bool // a request about it is under way or queued
+	pause     time.Duration
+	notBefore time.Time // of the next request, after one that failed
+}
+
+type batch[L Lease] struct {
+	entries []*Entry[L]
+	ttl     time.Duration
+}
+
+// Keep begins to look after lease, which has just been granted, until Forget,
+// or until a look or a verdict says that it is over. next is the time of the
+// first look, see State.
+func (s *Scheduler[L]) Keep(lease L, state State) *Entry[L] {
+	e := &Entry[L]{scheduler: s, lease: lease, index: -1}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan(e, state, time.Now())
+	if !s.stopped {
+		heap.Push(&s.entries, e)
+		s.setTimer()
+	}
+	return e
+}
+
+// Forget ends the looking after. A request that is under way may still be
+// executed.
+func (e *Entry[L]) Forget() {
+	e.scheduler.mu.Lock()
+	defer e.scheduler.mu.Unlock()
+	e.scheduler.remove(e)
+}
+
+// Changed has the lease looked at now: it was renewed by other means.
+func (e *Entry[L]) Changed() {
+	s := e.scheduler
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookNow(e, time.Now())
+	s.setTimer()
+}
+
+func (s *Scheduler[L]) lookNow(e *Entry[L], now time.Time) {
+	if e.index >= 0 { // a beat that has it just now looks at it anyway
+		e.at, e.early = now, 0
+		heap.Fix(&s.entries, e.index)
+	}
+}
+
+// Stop forgets all leases.
+func (s *Scheduler[L]) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	for _, e := range s.entries {
+		e.gone, e.index = true, -1
+	}
+	s.entries, s.queue = nil, nil
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (s *Scheduler[L]) remove(e *Entry[L]) {
+	e.gone = true
+	if e.index >= 0 {
+		heap.Remove(&s.entries, e.index)
+	}
+}
+
+// plan decides when to look at e next, and reports whether it is due for a
+// renewal now. The caller holds s.mu and puts e into the heap.
+func (s *Scheduler[L]) plan(e *Entry[L], state State, now time.Time) (due bool) {
+	wait, early := state.Next, time.Duration(0)
+	if state.TTL > 0 && !e.asking {
+		left := state.Remaining - state.TTL*dueEighths/8
+		if pause := e.notBefore.Sub(now); pause > left {
+			left, due = pause, pause <= 0
+		} else {
+			due = left <= slack(state.TTL)
+			left += rand.N(jitter(state.TTL) + 1)
+		}
+		if !due && left < wait {
+			wait, early = left, slack(state.TTL)
+		}
+	}
+	e.at, e.early = now.Add(max(wait, time.Millisecond)), early
+	return due
+}
+
+// setTimer sets the timer to the first look. It stays where it is if that is
+// early enough, so that locks that come and go do not touch it; the beat that
+// finds nothing to do ends it. The caller holds s.mu.
+func (s *Scheduler[L]) setTimer() {
+	if s.beating || s.stopped || len(s.entries) == 0 {
+		return
+	}
+	now := time.Now()
+	at := s.entries[0].at
+	if last := now.Add(longestLook); at.After(last) {
+		at = last
+	}
+	switch {
+	case s.timer == nil:
+		s.timer = time.AfterFunc(at.Sub(now), s.beat)
+	case s.wake.IsZero() || at.Before(s.wake):
+		s.timer.Reset(at.Sub(now))
+	default:
+		return
+	}
+	s.wake = at
+}
+
+// beat looks at the leases whose time has come and asks for those that are due.
+func (s *Scheduler[L]) beat() {
+	s.mu.Lock()
+	if s.beating || s.stopped {
+		s.mu.Unlock()
+		return
+	}
+	s.beating, s.wake = true, time.Time{}
+	var looked []*Entry[L]
+	now := time.Now()
+	all := s.jumped(now)
+	for len(s.entries) > 0 && (all || !s.entries[0].at.Add(-s.entries[0].early).After(now)) {
+		looked = append(looked, heap.Pop(&s.entries).(*Entry[L]))
+	}
+	s.mu.Unlock()
+
+	states := make([]State, len(looked))
+	over := make([]bool, len(looked))
+	for i, e := range looked {
+		var ok bool
+		states[i], ok = e.lease.Look()
+		over[i] = !ok
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beating = false
+	now = time.Now()
+	due := make(map[time.Duration][]*Entry[L])
+	for i, e := range looked {
+		if over[i] || e.gone || s.stopped {
+			e.gone = true
+			continue
+		}
+		if s.plan(e, states[i], now) {
+			e.asking = true
+			due[states[i].TTL] = append(due[states[i].TTL], e)
+		}
+		heap.Push(&s.entries, e)
+	}
+	for ttl, entries := range due {
+		slices.SortFunc(entries, func(a, b *Entry[L]) int { return cmp.Compare(a.lease.Key(), b.lease.Key()) })
+		for some := range slices.Chunk(entries, batchSize) {
+			s.queue = append(s.queue, batch[L]{some, ttl})
+		}
+	}
+	s.ask()
+	s.setTimer()
+}
+
+// jumped reports whether the wall clock has moved against the monotonic one
+// since the last time it did: then every lease is looked at. The caller holds
+// s.mu.
+func (s *Scheduler[L]) jumped(now time.Time) bool {
+	ahead := now.Round(0).Sub(s.base.Round(0)) - now.Sub(s.base)
+	if (ahead - s.ahead).Abs() < jump {
+		return false
+	}
+	s.ahead = ahead
+	return true
+}
+
+// ask starts requests while there are some to start and not too many under
+// way. The caller holds s.mu.
+func (s *Scheduler[L]) ask() {
+	for s.asking < parallel && len(s.queue) > 0 {
+		b := s.queue[0]
+		s.queue = s.queue[1:]
+		b.entries = slices.DeleteFunc(b.entries, func(e *Entry[L]) bool { return e.gone })
+		if len(b.entries) > 0 {
+			s.asking++
+			go s.request(b)
+		}
+	}
+}
+
+func (s *Scheduler[L]) request(b batch[L]) {
+	leases := make([]L, len(b.entries))
+	for i, e := range b.entries {
+		leases[i] = e.lease
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit(b.ttl))
+	verdicts, err := s.renew(ctx, leases, b.ttl)
+	cancel()
+	if err != nil {
+		verdicts = slices.Repeat([]Verdict{Again}, len(leases))
+	}
+	s.mu.Lock()
+	s.asking--
+	now := time.Now()
+	for i, e := range b.entries {
+		e.asking = false
+		if i < len(verdicts) {
+			e.take(verdicts[i], b.ttl, now)
+		}
+		s.lookNow(e, now)
+	}
+	s.ask()
+	s.mu.Unlock()
+	s.beat()
+}
+
+// take notes a verdict. Pauses double from a hundredth of the TTL to a tenth,
+// a second at most. The caller holds s.mu.
+func (e *Entry[L]) take(v Verdict, ttl time.Duration, now time.Time) {
+	switch v {
+	case Kept:
+		e.pause, e.notBefore = 0, time.Time{}
+	case Over:
+		e.scheduler.remove(e)
+	default:
+		e.pause = min(max(2*e.pause, ttl/100, time.Millisecond), max(ttl/10, time.Millisecond), time.Second)
+		e.notBefore = now.Add(e.pause/2 + rand.N(e.pause/2+1))
+	}
+}
+
+// entries is a heap by the time of the next look.
+type entries[L Lease] []*Entry[L]
+
+func (h entries[L]) Len() int           { return len(h) }
+func (h entries[L]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entries[L]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *entries[L]) Push(x any) {
+	e := x.(*Entry[L])
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *entries[L]) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.index = -1
+	return e
+}
