@@ -69,11 +69,19 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		e.hint = "the database is read-only: connect to the primary, or open the file for writing"
 	case sqlState(err) == "42P05" || sqlState(err) == "26000":
 		e.hint = "if a pooler in transaction mode is in between, connect directly, or use pgbouncer 1.21 or newer with max_prepared_statements"
+	case errors.Is(err, context.DeadlineExceeded) && r.poolExhausted():
+		e.hint = "all connections of the pool are in use: give the locks a *sql.DB of their own, or raise its SetMaxOpenConns"
 	case missingTable(err):
 		e.kind = ErrTable
 		e.hint = fmt.Sprintf("create it with schema.Apply, or run the script schema/%s.sql", r.dialect.vendor)
 	}
 	return e
+}
+
+// poolExhausted: whoever wants a connection has to wait for somebody else.
+func (r *DefaultLockRepository) poolExhausted() bool {
+	stats := r.db.Stats()
+	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 }
 
 // classHere asks the dialect; before the server has said what it is, all.
