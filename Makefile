@@ -8,7 +8,7 @@ DBS     = go run ./internal/testdb/serve $(SERVE)
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: help run test test-short race check lint vuln cover db clean-cache
+.PHONY: help run test test-short race mutants check lint vuln cover db clean-cache
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,10 @@ test-short: ## the short tests on memory and SQLite, without any set-up
 race: ## all tests on all databases with the race detector
 	$(DBS) -- $(GOTEST) -race $(PKG)
 
-check: lint vuln race ## everything that must be green before a change is merged
+mutants: ## deliberate faults, one at a time: each must make a test fail
+	$(DBS) -- go run ./internal/mutants $(ARGS)
+
+check: lint vuln mutants race ## everything that must be green before a change is merged
 
 lint: ## formatting, vet, staticcheck, go.mod, who imports whom
 	@files=$$(gofmt -l . | grep -v '^[._]'); if [ -n "$$files" ]; then echo "not gofmt'ed:"; echo "$$files"; exit 1; fi
