@@ -2,7 +2,8 @@
 # PKG= picks packages, SERVE= adds flags for the servers (SERVE=-durable).
 SHELL  := /bin/bash
 PKG    ?= ./...
-GOTEST  = go test $(if $(RUN),-run '$(RUN)') $(ARGS)
+# Tests that run in parallel mostly wait for leases to end, not for a processor.
+GOTEST  = go test -parallel 8 $(if $(RUN),-run '$(RUN)') $(ARGS)
 DBS     = go run ./internal/testdb/serve $(SERVE)
 
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testdb.Main(m, map[string]func(){"count": countChild, "turns": turnsChild, "hold": holdChild})
+	testdb.Main(m, map[string]func(){"count": countChild, "turns": turnsChild, "hold": holdChild, "kill": killChild})
 }
 
 // The children: each is a process of its own with a pool, a repository and a
