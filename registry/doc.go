@@ -22,14 +22,20 @@
 // which they came; only one of them at a time asks the database for it. Among
 // processes there is no order, but each waiter keeps trying.
 //
+// A lease is renewed while it is held, a third of its TTL after it was granted
+// or last renewed, until Unlock. Calls that name a TTL of their own get a lease
+// that is not, see WithRenewal. One scheduler does it for all leases of a
+// registry, in few requests.
+//
 // # What is not
 //
-// A lease ends when its time is up, whatever its holder is doing: a process
-// that was stopped, or that works longer than its TTL, has lost the lock. The
-// holder learns of it by Hold.Held, by Hold.Context, at the latest by Unlock
-// (ErrLockLost); code that does not look does not learn. Choose the TTL well
-// above the longest work, or renew. docs/safety.md tells what a lease can and
-// cannot do for your data.
+// A lease that could not be renewed ends when its time is up, whatever its
+// holder is doing: a process that was stopped for longer, or whose database did
+// not answer, has lost the lock. The holder hears of it in time and with the
+// reason: Hold.Context ends, Hold.Held says no, WithOnLost's handler is called,
+// and Unlock returns ErrLockLost. Code that does not look does not learn, and
+// what it has sent already cannot be called back: package fencing refuses it
+// where the data is. docs/safety.md says which defence helps against what.
 //
 // # Time
 //
