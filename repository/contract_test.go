@@ -181,18 +181,21 @@ func customQueries(t *testing.T, pool repository.Pool, options []repository.Opti
 // expire moves a lease's end into the past, on the database's clock.
 func expire(t *testing.T, db *testdb.DB, spring6 bool, region, key string) {
 	t.Helper()
+	exec(t, db.DB, expireQuery(db.Vendor, spring6, region, key))
+}
+
+func expireQuery(name string, spring6 bool, region, key string) string {
 	past := map[string]string{
 		vendor.Postgres: "clock_timestamp() AT TIME ZONE 'UTC' - INTERVAL '1 hour'",
 		vendor.MySQL:    "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR",
 		vendor.MariaDB:  "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR",
 		vendor.SQLite:   "unixepoch('subsec') * 1000 - 3600000",
-	}[db.Vendor]
+	}[name]
 	column := "EXPIRED_AFTER"
 	if spring6 {
 		column = "CREATED_DATE"
 	}
-	query := fmt.Sprintf("UPDATE INT_LOCK SET %s = %s WHERE REGION = '%s' AND LOCK_KEY = '%s'", column, past, region, key)
-	exec(t, db.DB, query)
+	return fmt.Sprintf("UPDATE INT_LOCK SET %s = %s WHERE REGION = '%s' AND LOCK_KEY = '%s'", column, past, region, key)
 }
 
 // createSpring6Table makes the table of Spring Integration 6.5 with the three
