@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,16 +26,20 @@ import (
 func TestMemory(t *testing.T) {
 	repositorytest.Run(t, func(t *testing.T) repositorytest.Harness {
 		tables := map[string]*repository.MemoryTable{"r1": {}, "r2": {}, "R1": {}}
-		return repositorytest.Harness{
-			Open: func(t *testing.T, region, clientID string) repository.LockRepository {
-				repo, err := repository.NewMemory(tables[region], repository.WithRegion(region), repository.WithClientID(clientID))
+		open := func(opts ...repository.Option) func(*testing.T, string, string) repository.LockRepository {
+			return func(t *testing.T, region, clientID string) repository.LockRepository {
+				repo, err := repository.NewMemory(tables[region], append(opts, repository.WithRegion(region), repository.WithClientID(clientID))...)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return repo
-			},
-			Expire: func(t *testing.T, region, key string) { tables[region].Expire(key) },
-			Bubble: synctest.Test,
+			}
+		}
+		return repositorytest.Harness{
+			Open:           open(),
+			OpenWithTokens: open(repository.WithTokens()),
+			Expire:         func(t *testing.T, region, key string) { tables[region].Expire(key) },
+			Bubble:         synctest.Test,
 		}
 	})
 }
@@ -131,17 +137,21 @@ func (s setting) run(t *testing.T, db *testdb.DB) {
 		clause := n.Add(1)
 		// Case stays as the suite gave it: two regions may differ in case only.
 		region := func(name string) string { return fmt.Sprintf("c%d.%s", clause, name) }
-		return repositorytest.Harness{
-			Blind: s.blind,
-			Open: func(t *testing.T, r, clientID string) repository.LockRepository {
-				repo, err := repository.New(t.Context(), pool, append(options,
-					repository.WithRegion(region(r)), repository.WithClientID(clientID))...)
+		open := func(opts ...repository.Option) func(*testing.T, string, string) repository.LockRepository {
+			return func(t *testing.T, r, clientID string) repository.LockRepository {
+				repo, err := repository.New(t.Context(), pool, slices.Concat(options, opts, []repository.Option{
+					repository.WithRegion(region(r)), repository.WithClientID(clientID)})...)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return repo
-			},
-			Expire: func(t *testing.T, r, key string) { expire(t, used, s.spring6, region(r), key) },
+			}
+		}
+		return repositorytest.Harness{
+			Blind:          s.blind,
+			Open:           open(),
+			OpenWithTokens: open(repository.WithTokens()),
+			Expire:         func(t *testing.T, r, key string) { expire(t, used, s.spring6, region(r), key) },
 		}
 	})
 	for _, line := range mark.NewErrors(t) {
@@ -171,22 +181,25 @@ func customQueries(t *testing.T, pool repository.Pool, options []repository.Opti
 // expire moves a lease's end into the past, on the database's clock.
 func expire(t *testing.T, db *testdb.DB, spring6 bool, region, key string) {
 	t.Helper()
+	exec(t, db.DB, expireQuery(db.Vendor, spring6, region, key))
+}
+
+func expireQuery(name string, spring6 bool, region, key string) string {
 	past := map[string]string{
 		vendor.Postgres: "clock_timestamp() AT TIME ZONE 'UTC' - INTERVAL '1 hour'",
 		vendor.MySQL:    "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR",
 		vendor.MariaDB:  "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR",
 		vendor.SQLite:   "unixepoch('subsec') * 1000 - 3600000",
-	}[db.Vendor]
+	}[name]
 	column := "EXPIRED_AFTER"
 	if spring6 {
 		column = "CREATED_DATE"
 	}
-	query := fmt.Sprintf("UPDATE INT_LOCK SET %s = %s WHERE REGION = '%s' AND LOCK_KEY = '%s'", column, past, region, key)
-	exec(t, db.DB, query)
+	return fmt.Sprintf("UPDATE INT_LOCK SET %s = %s WHERE REGION = '%s' AND LOCK_KEY = '%s'", column, past, region, key)
 }
 
 // createSpring6Table makes the table of Spring Integration 6.5 with the three
-// columns of ours.
+// columns of ours, and beside it what the script makes.
 func createSpring6Table(t *testing.T, db *testdb.DB) {
 	t.Helper()
 	date := map[string]string{vendor.Postgres: "TIMESTAMP", vendor.MySQL: "DATETIME(6)", vendor.MariaDB: "DATETIME(6)", vendor.SQLite: "INTEGER"}[db.Vendor]
@@ -199,6 +212,15 @@ func createSpring6Table(t *testing.T, db *testdb.DB) {
 	exec(t, db.DB, fmt.Sprintf(`CREATE TABLE INT_LOCK (LOCK_KEY CHAR(36)%[2]s NOT NULL, REGION VARCHAR(100)%[2]s NOT NULL, CLIENT_ID CHAR(36)%[2]s,
 		CREATED_DATE %[1]s NOT NULL, ATTEMPT BIGINT, HOLDER VARCHAR(255)%[3]s, LOCK_NAME VARCHAR(255)%[3]s,
 		CONSTRAINT INT_LOCK_PK PRIMARY KEY (LOCK_KEY, REGION))`, date, exact, text))
+	script, err := schema.Script(db.Vendor, "INT_")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for statement := range strings.SplitSeq(script, ";\n") {
+		if strings.Contains(statement, "CREATE") {
+			exec(t, db.DB, statement)
+		}
+	}
 }
 
 func exec(t *testing.T, db *sql.DB, query string, args ...any) {

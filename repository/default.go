@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -35,6 +36,7 @@ type DefaultLockRepository struct {
 	closed  atomic.Bool
 
 	acquire, peek                          *statement // peek: SQLite only
+	draw                                   *statement // where acquire cannot draw the token; else nil
 	insert, update                         *statement // the path of custom queries
 	renew, remove, isAcquired, purge, list *statement // renew: for RenewQuery, and if it is custom
 	renewMany, find                        *batch
@@ -47,7 +49,8 @@ var (
 
 // New returns a repository on db. It asks the server which vendor it is and,
 // unless WithoutStartCheck is given, whether the table has the columns it
-// needs; the error tells what to run if not (ErrTable). Errors about options
+// needs and, with WithTokens, whether tokens can be drawn; the error tells what
+// to run if not (ErrTable). Errors about options
 // match ErrInvalid. New never changes the database and never closes db.
 func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, error) {
 	c := newConfig(opts)
@@ -64,6 +67,11 @@ func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, 
 	if c.startCheck {
 		if err := r.checkTable(ctx); err != nil {
 			return nil, err
+		}
+		if c.tokens {
+			if err := r.checkTokens(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return r, nil
@@ -95,7 +103,14 @@ func (r *DefaultLockRepository) compile() error {
 		errs = append(errs, err)
 		return s
 	}
-	r.acquire = build("acquire", d.acquire, "", lease)
+	acquire := d.acquire
+	if c.tokens {
+		acquire = cmp.Or(d.acquireToken, d.acquire)
+		if d.acquireToken == "" || c.customAcquire() {
+			r.draw = build("draw token", d.draw, "", owner)
+		}
+	}
+	r.acquire = build("acquire", acquire, "", lease)
 	if d.peek != "" {
 		r.peek = build("acquire", d.peek, "", owner)
 	}
@@ -148,7 +163,7 @@ func (r *DefaultLockRepository) Close() error {
 
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
-	all := []*statement{r.peek, r.acquire, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list}
+	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list}
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())
 }

@@ -19,6 +19,7 @@ import (
 // The texts use these marks, filled in by fill:
 //
 //	{table}    the lock table
+//	{tokens}   what fencing tokens are drawn from
 //	{columns}  the columns of an INSERT, {row} their values
 //	{expires}  the column that says when a lease ends
 //	{now}      the database's UTC clock, on the scale of {expires}
@@ -49,6 +50,15 @@ type dialect struct {
 	acquire string
 	run     func(context.Context, *DefaultLockRepository, values) (Outcome, error)
 	peek    string // SQLite only: read before write
+
+	// acquireToken is acquire with a token drawn in the same statement, where
+	// the vendor can. Elsewhere, and after custom queries, draw is a statement
+	// of its own, and drawn executes it: 0 if the lease does not stand any more.
+	acquireToken string
+	draw         string
+	drawn        func(context.Context, *DefaultLockRepository, values) (int64, error)
+	tokenFault   string // a query that names what is wrong with the source, or gives ''
+	tokenGrant   string // what a user needs, as in GRANT
 
 	insert    string                     // default of the two-statement path
 	renew     string                     // for RenewQuery: one lease, in the simplest words
@@ -123,7 +133,7 @@ func (d dialect) fill(text string, c config) string {
 		"{later}", d.max+"({expires}, {end})",
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{end}", d.end)
-	text = strings.NewReplacer("{table}", vendor.Table(c.prefix), "{expires}", expires, "{now}", now).Replace(text)
+	text = strings.NewReplacer("{table}", vendor.Table(c.prefix), "{tokens}", vendor.TokenSource(c.prefix), "{expires}", expires, "{now}", now).Replace(text)
 	for name, typed := range d.params {
 		text = strings.ReplaceAll(text, ":"+name, typed)
 	}

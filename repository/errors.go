@@ -73,7 +73,7 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		e.hint = "all connections of the pool are in use: give the locks a *sql.DB of their own, or raise its SetMaxOpenConns"
 	case missingTable(err):
 		e.kind = ErrTable
-		e.hint = fmt.Sprintf("create it with schema.Apply, or run the script schema/%s.sql", r.dialect.vendor)
+		e.hint = r.createHint()
 	}
 	return e
 }
@@ -106,7 +106,7 @@ func classAnywhere(err error) class {
 		return refused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, errSentAgain), errors.As(err, &timeout),
+		errors.Is(err, errSentAgain), errors.Is(err, errLeaseGone), errors.As(err, &timeout),
 		strings.Contains(err.Error(), "invalid connection"): // go-sql-driver/mysql
 		return doubtful
 	}
@@ -187,6 +187,16 @@ func readOnly(err error) bool {
 
 func missingTable(err error) bool {
 	return sqlState(err) == "42P01" || mysqlNumber(err) == 1146 || strings.Contains(err.Error(), "no such table")
+}
+
+func (r *DefaultLockRepository) createHint() string {
+	return fmt.Sprintf("create it with schema.Apply, or run the script schema/%s.sql", r.dialect.vendor)
+}
+
+// denied: the user lacks a right to a table of MySQL or MariaDB.
+func denied(err error) bool {
+	number := mysqlNumber(err)
+	return number == 1142 || number == 1143
 }
 
 // outdatedStatement: the server does not know the prepared statement any more

@@ -3,17 +3,37 @@ package repository
 import "github.com/intlock/intlock/internal/vendor"
 
 // MariaDB is MySQL with INSERT ... RETURNING, which names the holder in the
-// same round trip, and with a lock timeout that one statement can carry: a
-// request that nobody waits for any more leaves the queue for a locked row
-// after a second instead of fifty.
+// same round trip, with sequences, and with a lock timeout that one statement
+// can carry: a request that nobody waits for any more leaves the queue for a
+// locked row after a second instead of fifty.
 func mariadb() dialect {
 	d := mysql()
 	d.vendor = vendor.MariaDB
-	d.acquire = `SET STATEMENT innodb_lock_wait_timeout = 1 FOR INSERT INTO {table} ({columns}) VALUES ({row})
-` + onDuplicate(":attempt", "ATTEMPT") + `
-RETURNING COALESCE({mine}, 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), {left}`
+	d.acquire = mariadbAcquire("{left}")
 	d.run = answerRow
+	// RETURNING comes after the row is ours, and IF draws nothing when it is
+	// not. A number drawn in the VALUES would go backwards: its statement may be
+	// overtaken before it gets the row.
+	d.acquireToken = mariadbAcquire("IF({mine}, NEXTVAL({tokens}), {left})")
+	// A row is locked when it is read, before the numbers of a SELECT are drawn.
+	d.draw = shortWait + `SELECT NEXTVAL({tokens}) FROM {table} WHERE ` + standsText + ` FOR UPDATE`
+	d.drawn = drawnRow
+	d.tokenGrant = "SELECT, INSERT ON {tokens}"
+	d.tokenFault = `SELECT CASE
+  WHEN increment < 1 OR start_value < 1 THEN CONCAT('INCREMENT BY ', increment, ', START ', start_value)
+  WHEN cache_size > 1 THEN CONCAT('CACHE ', cache_size)
+  WHEN cycle_option THEN 'CYCLE'
+  ELSE '' END
+FROM {tokens}`
 	// Should a plan wait for a row after all, it fails at once.
 	d.renewMany = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + renewBySkipping
 	return d
+}
+
+const shortWait = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
+
+func mariadbAcquire(number string) string {
+	return shortWait + `INSERT INTO {table} ({columns}) VALUES ({row})
+` + onDuplicate(":attempt", "ATTEMPT") + `
+RETURNING COALESCE({mine}, 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), ` + number
 }

@@ -15,8 +15,9 @@ import (
 // MemoryLockRepository values share, each with a client id of its own. The
 // zero value is an empty table. It is safe for concurrent use.
 type MemoryTable struct {
-	mu   sync.Mutex // guards rows; never held while waiting
-	rows map[memoryKey]memoryRow
+	mu    sync.Mutex // guards the fields below; never held while waiting
+	rows  map[memoryKey]memoryRow
+	token int64 // the last one drawn; outlives the rows
 }
 
 type memoryKey struct{ region, key string }
@@ -31,7 +32,7 @@ type memoryRow struct {
 // model of the contract. Use it in tests (it works inside a testing/synctest
 // bubble), in examples, and where one process is all there is. Its clock is
 // the process's. It takes the options that make sense without SQL: WithRegion,
-// WithClientID and WithHolder.
+// WithClientID, WithHolder and WithTokens.
 type MemoryLockRepository struct {
 	table  *MemoryTable
 	config config
@@ -114,7 +115,12 @@ func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcom
 		clientID: m.config.clientID, holder: m.config.holder, name: cleanName(req.Name),
 		attempt: req.Attempt, expires: later(row.expires, now.Add(req.TTL)),
 	}
-	return Outcome{Acquired: true}, nil
+	out := Outcome{Acquired: true}
+	if m.config.tokens {
+		m.table.token++
+		out.Token = m.table.token
+	}
+	return out, nil
 }
 
 // Renew implements LockRepository.

@@ -39,11 +39,17 @@ func mysql() dialect {
 		acquire: `INSERT INTO {table} ({columns})
 VALUES ({row})
 ` + onDuplicate(acquired, "IF(LAST_INSERT_ID(2 + 2 * GREATEST(0, {left})) > 0, ATTEMPT, ATTEMPT)"),
-		run:       insertID,
-		insert:    `INSERT INTO {table} ({columns}) VALUES ({row})`,
-		renew:     renewByInsertID,
-		renewMany: renewBySkipping,
-		changed:   changedByInsertID,
+		run: insertID,
+		// FOR UPDATE: the lock row is read as it is now, and stays so until the
+		// token is drawn.
+		draw: `REPLACE INTO {tokens} (LOCK_KEY, REGION)
+SELECT LOCK_KEY, REGION FROM {table} WHERE ` + standsText + ` FOR UPDATE`,
+		drawn:      drawnID,
+		tokenGrant: "SELECT, INSERT, DELETE ON {tokens}",
+		insert:     `INSERT INTO {table} ({columns}) VALUES ({row})`,
+		renew:      renewByInsertID,
+		renewMany:  renewBySkipping,
+		changed:    changedByInsertID,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
 		timeTypes:  []string{"DATETIME"},

@@ -34,7 +34,15 @@ func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outco
 	}
 	v := r.values(req.Lease())
 	v["ttl"], v["holder"], v["lock_name"] = roundUp(req.TTL), r.config.holderText(), cleanName(req.Name)
-	if r.config.insertQuery != "" || r.config.updateQuery != "" {
+	out, err := r.take(ctx, v)
+	if err == nil && out.Acquired && r.draw != nil {
+		return r.drawToken(ctx, v)
+	}
+	return out, err
+}
+
+func (r *DefaultLockRepository) take(ctx context.Context, v values) (Outcome, error) {
+	if r.config.customAcquire() {
 		return r.acquireInTwo(ctx, v)
 	}
 	out, err := r.dialect.run(ctx, r, v)

@@ -34,28 +34,19 @@ func postgres() dialect {
 			"holder":    "CAST(:holder AS varchar)",
 			"lock_name": "CAST(:lock_name AS varchar)",
 		},
-		// The WHERE NOT EXISTS keeps a refused attempt out of ON CONFLICT,
-		// which would lock the holder's row: it draws no transaction id,
-		// writes no WAL and does not wait. Where the row was freed after the
-		// statement's snapshot the answer is an early "held".
-		acquire: `WITH me AS (
-  INSERT INTO {table} AS l ({columns})
-  SELECT {row}
-  WHERE NOT EXISTS (
-    SELECT 1 FROM {table}
-    WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE)
-  ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, {end}), ATTEMPT = EXCLUDED.ATTEMPT,
-    HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
-  WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.{expires} < {now}
-  RETURNING 1)
-SELECT TRUE, '', '', CAST(0 AS bigint) FROM me
-UNION ALL
-SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), {left}
-FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SELECT 1 FROM me)`,
-		run:    answerRow,
-		insert: `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
-		renew:  renewText,
+		acquire: postgresAcquire("1", "CAST(0 AS bigint)"),
+		run:     answerRow,
+		// RETURNING comes after the row is ours. A number drawn in the VALUES
+		// would go backwards: its statement may be overtaken before it gets the row.
+		acquireToken: postgresAcquire("nextval('{tokens}') AS TOKEN", "TOKEN"),
+		// In a WITH of its own the row is locked first, and a number drawn only
+		// if the row, as it is then, is still ours.
+		draw:       "WITH me AS (SELECT 1 FROM {table} WHERE " + standsText + " FOR UPDATE)\nSELECT nextval('{tokens}') FROM me",
+		drawn:      drawnRow,
+		tokenFault: postgresTokenFault,
+		tokenGrant: "USAGE ON SEQUENCE {tokens}",
+		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
+		renew:      renewText,
 		// SKIP LOCKED: a row that somebody's transaction has locked stays as it
 		// is and nobody waits for it. As no statement waits for a row while it
 		// has others, batches cannot deadlock.
@@ -70,6 +61,45 @@ FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region`,
 		class:      postgresClass,
 	}
 }
+
+// postgresAcquire takes a key; number is what the answer has in the place of
+// the holder's time left, and owned what it comes from.
+//
+// The WHERE NOT EXISTS keeps a refused attempt out of ON CONFLICT, which would
+// lock the holder's row: it draws no transaction id, writes no WAL and does not
+// wait. Where the row was freed after the statement's snapshot the answer is
+// an early "held".
+func postgresAcquire(owned, number string) string {
+	return `WITH me AS (
+  INSERT INTO {table} AS l ({columns})
+  SELECT {row}
+  WHERE NOT EXISTS (
+    SELECT 1 FROM {table}
+    WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE)
+  ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, {end}), ATTEMPT = EXCLUDED.ATTEMPT,
+    HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
+  WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.{expires} < {now}
+  RETURNING ` + owned + `)
+SELECT TRUE, '', '', ` + number + ` FROM me
+UNION ALL
+SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), {left}
+FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SELECT 1 FROM me)`
+}
+
+// The catalog, unlike an attempt to use what is missing or denied, leaves no
+// error in the server's log.
+const postgresTokenFault = `SELECT CASE
+  WHEN c.oid IS NULL THEN 'missing'
+  WHEN c.relkind <> 'S' THEN 'kind'
+  WHEN NOT has_sequence_privilege(c.oid, 'USAGE, UPDATE') THEN 'denied'
+  WHEN s.seqincrement < 1 OR s.seqstart < 1 THEN 'INCREMENT BY ' || s.seqincrement || ', START ' || s.seqstart
+  WHEN s.seqcache > 1 THEN 'CACHE ' || s.seqcache
+  WHEN s.seqcycle THEN 'CYCLE'
+  ELSE '' END
+FROM (SELECT to_regclass('{tokens}')) AS source (oid)
+LEFT JOIN pg_class AS c ON c.oid = source.oid
+LEFT JOIN pg_sequence AS s ON s.seqrelid = c.oid`
 
 // postgresClass: an error that the server answers with has undone the
 // statement, which is a transaction of its own; not so when the connection or
@@ -95,13 +125,18 @@ func changedOne(r result) (bool, error) {
 	return n > 0, err // 2 for a custom ON DUPLICATE KEY UPDATE
 }
 
-// answerRow reads the four columns that Postgres and MariaDB answer with. No
-// row at all means that the key changed hands under the statement's snapshot.
+// answerRow reads the four columns that Postgres, MariaDB and SQLite answer
+// with. The number is the token of a grant, if acquire draws it, or what is left
+// to the holder in a refusal. No row at all means that the key changed hands
+// under the statement's snapshot.
 func answerRow(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
 	var out Outcome
-	var left int64
-	if _, err := r.acquire.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &left); err != nil {
+	var number int64
+	if _, err := r.acquire.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &number); err != nil {
 		return Outcome{}, err
 	}
-	return out.held(left), nil
+	if out.Acquired && r.config.tokens && r.draw == nil {
+		return Outcome{Acquired: true, Token: number}, nil
+	}
+	return out.held(number), nil
 }

@@ -42,7 +42,7 @@ type LockRepository interface {
 	// Acquire takes req.Key if it is free or its lease has expired. If the
 	// very same attempt owns the row already, because an earlier request of
 	// it had an unknown outcome, the lease is prolonged to at least req.TTL
-	// from now, never shortened. Another attempt of the same client is another
+	// from now, never shortened, and the token of the last answer counts. Another attempt of the same client is another
 	// owner: it gets "held".
 	Acquire(ctx context.Context, req Request) (Outcome, error)
 
@@ -111,9 +111,14 @@ func (r Request) Lease() Lease { return Lease{Key: r.Key, Attempt: r.Attempt} }
 
 // Outcome is the answer to a Request.
 type Outcome struct {
-	// Acquired tells whether the lease is granted. The other fields describe
-	// the holder and are zero when it is.
+	// Acquired tells whether the lease is granted. The fields below Token
+	// describe the holder and are zero when it is.
 	Acquired bool
+	// Token is the grant's fencing token: positive, and above the token of
+	// every earlier grant of the key in its region, however those leases ended
+	// and whoever deleted their rows. 0 for a refusal, and from a repository
+	// that draws none (see WithTokens).
+	Token int64
 	// ClientID and Holder tell who has it: the row's CLIENT_ID and its
 	// human-readable HOLDER. Empty where the store cannot tell in the same
 	// round trip (MySQL), or when the holder changed during the request.

@@ -46,6 +46,11 @@ RETURNING 1, '', '', 0`,
 			}
 			return answerRow(ctx, r, v)
 		},
+		draw: `INSERT INTO {tokens} (ID, TOKEN)
+SELECT 1, 1 FROM {table} WHERE ` + standsText + `
+ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1
+RETURNING TOKEN`,
+		drawn:      drawnRow,
 		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
 		renew:      renewText,
 		renewMany:  `UPDATE {table} SET {expires} = {later} WHERE ` + dueText,

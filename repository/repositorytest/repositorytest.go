@@ -10,6 +10,7 @@ package repositorytest
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ type Harness struct {
 	// with the same region see the same locks, with different regions never.
 	// It is closed by the suite.
 	Open func(t *testing.T, region, clientID string) repository.LockRepository
+	// OpenWithTokens is Open for a repository that gives each grant a fencing
+	// token. Nil leaves out the clauses about tokens: the store has none.
+	OpenWithTokens func(t *testing.T, region, clientID string) repository.LockRepository
 	// Expire ends the leases on key in region now, so that no clause has to
 	// wait: on a database it moves the expiry column into the past.
 	Expire func(t *testing.T, region, key string)
@@ -36,7 +40,7 @@ type Harness struct {
 
 // Run runs every clause as a subtest of t.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
-	for _, c := range clauses {
+	for _, c := range slices.Concat(clauses, tokenClauses) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t)
 			bubble := h.Bubble
@@ -156,6 +160,14 @@ func (c client) delete(lease repository.Lease, want bool) {
 	got := eventually(c.t, func(ctx context.Context) (bool, error) { return c.Delete(ctx, lease) })
 	if got != want {
 		c.t.Fatalf("%s: Delete = %v, want %v", c.ClientID(), got, want)
+	}
+}
+
+func (c client) deleteExpired(want int64) {
+	c.t.Helper()
+	got := eventually(c.t, func(ctx context.Context) (int64, error) { return c.DeleteExpired(ctx) })
+	if got != want {
+		c.t.Errorf("%s: DeleteExpired = %d, want %d", c.ClientID(), got, want)
 	}
 }
 

@@ -48,6 +48,22 @@ SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTE
   COALESCE(HOLDER, '') AS holder, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), EXPIRED_AFTER) AS remaining
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY IN (?);
 
+-- With tokens, where that differs. What draws a token alone follows a grant
+-- where acquire cannot, and after custom queries.
+
+-- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, client_id, attempt, client_id, client_id, attempt, attempt, client_id, attempt, holder, client_id, attempt, lock_name, client_id, attempt, ttl, client_id, attempt, client_id, attempt)
+SET STATEMENT innodb_lock_wait_timeout = 1 FOR INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME) VALUES (?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, IF(LAST_INSERT_ID(1) > 0, ?, 0), ?, ?)
+ON DUPLICATE KEY UPDATE
+  CLIENT_ID = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < UTC_TIMESTAMP(6)), ?, CLIENT_ID),
+  ATTEMPT = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < UTC_TIMESTAMP(6)), ?, ATTEMPT),
+  HOLDER = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < UTC_TIMESTAMP(6)), ?, HOLDER),
+  LOCK_NAME = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < UTC_TIMESTAMP(6)), ?, LOCK_NAME),
+  EXPIRED_AFTER = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR EXPIRED_AFTER < UTC_TIMESTAMP(6)), GREATEST(EXPIRED_AFTER, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND), EXPIRED_AFTER)
+RETURNING COALESCE((CLIENT_ID = ? AND ATTEMPT = ?), 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), IF((CLIENT_ID = ? AND ATTEMPT = ?), NEXTVAL(INT_LOCK_TOKEN), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), EXPIRED_AFTER));
+
+-- draw token (lock_key, region, client_id, attempt)
+SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT NEXTVAL(INT_LOCK_TOKEN) FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND EXPIRED_AFTER >= UTC_TIMESTAMP(6) FOR UPDATE;
+
 -- Layout of Spring 6.5 and older, timeToLive 10 s
 
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, client_id, attempt, client_id, client_id, attempt, attempt, client_id, attempt, holder, client_id, attempt, lock_name, client_id, attempt, ttl, client_id, attempt)
@@ -97,4 +113,20 @@ SET l.CREATED_DATE = GREATEST(l.CREATED_DATE, (UTC_TIMESTAMP(6) - INTERVAL 10000
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, TIMESTAMPDIFF(MICROSECOND, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND), CREATED_DATE) AS remaining
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY IN (?);
+
+-- With tokens, where that differs. What draws a token alone follows a grant
+-- where acquire cannot, and after custom queries.
+
+-- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, client_id, attempt, client_id, client_id, attempt, attempt, client_id, attempt, holder, client_id, attempt, lock_name, client_id, attempt, ttl, client_id, attempt, client_id, attempt)
+SET STATEMENT innodb_lock_wait_timeout = 1 FOR INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME) VALUES (?, ?, ?, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND) + INTERVAL ? MICROSECOND, IF(LAST_INSERT_ID(1) > 0, ?, 0), ?, ?)
+ON DUPLICATE KEY UPDATE
+  CLIENT_ID = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND)), ?, CLIENT_ID),
+  ATTEMPT = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND)), ?, ATTEMPT),
+  HOLDER = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND)), ?, HOLDER),
+  LOCK_NAME = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND)), ?, LOCK_NAME),
+  CREATED_DATE = IF(((CLIENT_ID = ? AND ATTEMPT = ?) OR CREATED_DATE < (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND)), GREATEST(CREATED_DATE, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND) + INTERVAL ? MICROSECOND), CREATED_DATE)
+RETURNING COALESCE((CLIENT_ID = ? AND ATTEMPT = ?), 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), IF((CLIENT_ID = ? AND ATTEMPT = ?), NEXTVAL(INT_LOCK_TOKEN), TIMESTAMPDIFF(MICROSECOND, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND), CREATED_DATE));
+
+-- draw token (lock_key, region, client_id, attempt)
+SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT NEXTVAL(INT_LOCK_TOKEN) FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND CREATED_DATE >= (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND) FOR UPDATE;
 

@@ -48,6 +48,13 @@ SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTE
   COALESCE(HOLDER, '') AS holder, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), EXPIRED_AFTER) AS remaining
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY IN (?);
 
+-- With tokens, where that differs. What draws a token alone follows a grant
+-- where acquire cannot, and after custom queries.
+
+-- draw token (lock_key, region, client_id, attempt)
+REPLACE INTO INT_LOCK_TOKEN (LOCK_KEY, REGION)
+SELECT LOCK_KEY, REGION FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND EXPIRED_AFTER >= UTC_TIMESTAMP(6) FOR UPDATE;
+
 -- Layout of Spring 6.5 and older, timeToLive 10 s
 
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, client_id, attempt, client_id, client_id, attempt, attempt, client_id, attempt, holder, client_id, attempt, lock_name, client_id, attempt, ttl)
@@ -97,4 +104,11 @@ SET l.CREATED_DATE = GREATEST(l.CREATED_DATE, (UTC_TIMESTAMP(6) - INTERVAL 10000
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, TIMESTAMPDIFF(MICROSECOND, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND), CREATED_DATE) AS remaining
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY IN (?);
+
+-- With tokens, where that differs. What draws a token alone follows a grant
+-- where acquire cannot, and after custom queries.
+
+-- draw token (lock_key, region, client_id, attempt)
+REPLACE INTO INT_LOCK_TOKEN (LOCK_KEY, REGION)
+SELECT LOCK_KEY, REGION FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND CREATED_DATE >= (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND) FOR UPDATE;
 

@@ -46,6 +46,15 @@ SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTE
   COALESCE(HOLDER, '') AS holder, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY IN (?);
 
+-- With tokens, where that differs. What draws a token alone follows a grant
+-- where acquire cannot, and after custom queries.
+
+-- draw token (lock_key, region, client_id, attempt)
+INSERT INTO INT_LOCK_TOKEN (ID, TOKEN)
+SELECT 1, 1 FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)
+ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1
+RETURNING TOKEN;
+
 -- Layout of Spring 6.5 and older, timeToLive 10 s
 
 -- acquire (lock_key, region, client_id, attempt)
@@ -93,4 +102,13 @@ UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subs
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY IN (?);
+
+-- With tokens, where that differs. What draws a token alone follows a grant
+-- where acquire cannot, and after custom queries.
+
+-- draw token (lock_key, region, client_id, attempt)
+INSERT INTO INT_LOCK_TOKEN (ID, TOKEN)
+SELECT 1, 1 FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)
+ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1
+RETURNING TOKEN;
 
