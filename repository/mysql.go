@@ -43,7 +43,16 @@ VALUES ({row})
 		insert:    `INSERT INTO {table} ({columns}) VALUES ({row})`,
 		renew:     renewByInsertID,
 		renewMany: renewBySkipping,
-		changed:   changedByInsertID,
+		// The locking read finds the newest row, whatever the transaction has
+		// read before. The inner one goes by the transaction's snapshot, and
+		// does not find the lease in one that is older: what was read then is
+		// older too. The introducer makes a text of the bytes, whatever
+		// sql_mode says about backslashes.
+		assert: `SELECT ` + leaseColumns + `,
+  ATTEMPT <=> {attempted} AND NOT EXISTS (
+    SELECT 1 FROM {table} AS old WHERE old.LOCK_KEY = _ascii X'{key}' AND old.REGION = '{region}' AND old.ATTEMPT = {attempted}) AS unseen
+FROM {table} WHERE LOCK_KEY = _ascii X'{key}' AND REGION = '{region}' FOR UPDATE`,
+		changed: changedByInsertID,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
 		timeTypes:  []string{"DATETIME"},

@@ -46,9 +46,14 @@ RETURNING 1, '', '', 0`,
 			}
 			return answerRow(ctx, r, v)
 		},
-		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
-		renew:      renewText,
-		renewMany:  `UPDATE {table} SET {expires} = {later} WHERE ` + dueText,
+		insert:    `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
+		renew:     renewText,
+		renewMany: `UPDATE {table} SET {expires} = {later} WHERE ` + dueText,
+		// A read would lock nothing. An UPDATE, even of no row, makes the
+		// transaction the one writer until it ends, or fails if it has read
+		// what is not the newest.
+		assert: `UPDATE {table} SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{key}' AS TEXT) AND REGION = '{region}'
+RETURNING ` + leaseColumns,
 		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "INTEGER", "HOLDER": "TEXT", "LOCK_NAME": "TEXT", "EXPIRED_AFTER": "INTEGER NOT NULL DEFAULT 0"},
 		timeTypes:  []string{"INTEGER", "BIGINT", "INT"},
