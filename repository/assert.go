@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -69,7 +68,8 @@ func (r *DefaultLockRepository) AssertHeld(ctx context.Context, tx Tx, lease Lea
 // that are not ours. Digits, and what a region consists of, need no quoting.
 func (r *DefaultLockRepository) assertText(lease Lease) string {
 	return strings.NewReplacer(
-		"{key}", hex.EncodeToString([]byte(lease.Key)),
+		"{hex}", fmt.Sprintf("%x", lease.Key),
+		"{escaped}", strings.ReplaceAll(fmt.Sprintf(" % x", lease.Key), " ", `\x`),
 		"{region}", r.config.region,
 		"{attempted}", strconv.FormatInt(lease.Attempt, 10),
 	).Replace(r.assert.bound)

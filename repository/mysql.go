@@ -52,7 +52,7 @@ VALUES ({row})
 		assert: `SELECT ` + leaseColumns + `,
   l.ATTEMPT <=> {attempted} AND NOT EXISTS (
     SELECT 1 FROM {table} AS old WHERE old.LOCK_KEY = l.LOCK_KEY AND old.REGION = l.REGION AND old.ATTEMPT = l.ATTEMPT) AS unseen
-FROM {table} AS l WHERE LOCK_KEY = _ascii X'{key}' AND REGION = '{region}' FOR UPDATE`,
+FROM {table} AS l WHERE LOCK_KEY = _ascii X'{hex}' AND REGION = '{region}' FOR UPDATE`,
 		changed: changedByInsertID,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
