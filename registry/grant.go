@@ -17,6 +17,7 @@ type grant struct {
 	entry    *entry
 	key      string
 	attempt  *attempt
+	token    int64
 	terms    terms
 	began    time.Time
 	kept     *renew.Entry[*grant]
@@ -37,9 +38,9 @@ type grant struct {
 	failure error // what kept the lease from being given back
 }
 
-func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, t trust, terms terms) *grant {
+func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, token int64, t trust, terms terms) *grant {
 	g := &grant{
-		registry: r, entry: e, key: key, attempt: a, terms: terms, began: t.sent, trust: t, longest: t.ttl,
+		registry: r, entry: e, key: key, attempt: a, token: token, terms: terms, began: t.sent, trust: t, longest: t.ttl,
 		renewing: make(chan struct{}, 1), returned: make(chan struct{}),
 	}
 	g.members = []*Hold{{grant: g}}

@@ -54,6 +54,12 @@ func HoldFromContext(ctx context.Context) (*Hold, bool) {
 // Key is the key of the lock.
 func (h *Hold) Key() string { return h.grant.key }
 
+// Token is the fencing token of this grant: a number higher than that of every
+// earlier grant of the same key and region, whatever ended those. Hand it to
+// the resource that is to refuse older holders, see package fencing. 0 if the
+// repository was made without repository.WithTokens.
+func (h *Hold) Token() int64 { return h.grant.token }
+
 // Context returns a context that ends with parent, when the lease is lost, when
 // the registry is closed, or when this hold is unlocked; context.Cause then
 // matches ErrLockLost, ErrClosed or ErrReleased. Work that must not outlive the

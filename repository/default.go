@@ -39,6 +39,7 @@ type DefaultLockRepository struct {
 	draw                                   *statement // where acquire cannot draw the token; else nil
 	insert, update                         *statement // the path of custom queries
 	renew, remove, isAcquired, purge, list *statement // renew: for RenewQuery, and if it is custom
+	assert                                 *statement // never prepared: it runs in other people's transactions
 	renewMany, find                        *batch
 }
 
@@ -121,6 +122,7 @@ func (r *DefaultLockRepository) compile() error {
 	r.isAcquired = build("isAcquired", isAcquiredText, "", nil)
 	r.purge = build("deleteExpired", deleteExpiredText, "", nil)
 	r.list = build("list", listText, "", nil)
+	r.assert = build("assert", d.assert, "", nil)
 	var err error
 	r.renewMany, err = r.newBatch("renew", d.renewMany)
 	errs = append(errs, err)
@@ -163,7 +165,7 @@ func (r *DefaultLockRepository) Close() error {
 
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
-	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list}
+	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list, r.assert}
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())
 }

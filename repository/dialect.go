@@ -33,6 +33,13 @@ import (
 //
 //	{keys}, {attempts}  the leases
 //	{size}              how many there are
+//
+// and assert these, filled in by AssertHeld:
+//
+//	{hex}        the LOCK_KEY in hexadecimal digits: 6b6579
+//	{escaped}    the same for an E'' string: \x6b\x65\x79
+//	{region}     the region as it is, of letters, digits and _.:-
+//	{attempted}  the attempt as a number
 type dialect struct {
 	vendor   string
 	bindType int // sqlx's kind of placeholder
@@ -63,6 +70,7 @@ type dialect struct {
 	insert    string                     // default of the two-statement path
 	renew     string                     // for RenewQuery: one lease, in the simplest words
 	renewMany string                     // a batch
+	assert    string                     // in the caller's transaction: lock the row, then look at it
 	changed   func(result) (bool, error) // an UPDATE or INSERT found its row
 
 	columnType map[string]string // for the statements the start check proposes
@@ -103,9 +111,12 @@ WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :client_id AND {
   COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining
 FROM {table} WHERE REGION = :region ORDER BY LOCK_KEY`
 
+	// What a row says about its lease.
+	leaseColumns = `COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, {left} AS remaining`
+
 	// Whatever is there under the keys of a batch.
-	findText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
-  COALESCE(HOLDER, '') AS holder, {left} AS remaining
+	findText = `SELECT LOCK_KEY AS lock_key, ` + leaseColumns + `
 FROM {table} WHERE REGION = :region AND LOCK_KEY IN ({keys})`
 
 	// The leases of a batch that stand. Each attempt belongs to one key.

@@ -50,6 +50,16 @@ SELECT LOCK_KEY, REGION FROM {table} WHERE ` + standsText + ` FOR UPDATE`,
 		renew:      renewByInsertID,
 		renewMany:  renewBySkipping,
 		changed:    changedByInsertID,
+		// The locking read finds the newest row, whatever the transaction has
+		// read before. The inner one goes by the transaction's snapshot and
+		// does not find the lease in an older one, whose data are as old. It
+		// refers to the row so that it comes second: under SERIALIZABLE it
+		// locks too, and a shared lock first would deadlock. The introducer
+		// makes a text of the bytes, whatever sql_mode says of backslashes.
+		assert: `SELECT ` + leaseColumns + `,
+  l.ATTEMPT <=> {attempted} AND NOT EXISTS (
+    SELECT 1 FROM {table} AS old WHERE old.LOCK_KEY = l.LOCK_KEY AND old.REGION = l.REGION AND old.ATTEMPT = l.ATTEMPT) AS unseen
+FROM {table} AS l WHERE LOCK_KEY = _ascii X'{hex}' AND REGION = '{region}' FOR UPDATE`,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},
 		timeTypes:  []string{"DATETIME"},

@@ -55,6 +55,15 @@ func postgres() dialect {
   ORDER BY LOCK_KEY FOR UPDATE SKIP LOCKED)
 UPDATE {table} AS l SET {expires} = GREATEST(l.{expires}, {end})
 FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region`,
+		// Under the stricter levels a snapshot that is older than the lease
+		// does not show its row: then it is unseen, which is not deleted.
+		assert: `WITH held AS (
+  SELECT ` + leaseColumns + `
+  FROM {table} WHERE LOCK_KEY = CAST(E'{escaped}' AS bpchar) AND REGION = '{region}' FOR UPDATE)
+SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
+UNION ALL
+SELECT '', 0, '', 0, TRUE
+WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')`,
 		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255)", "LOCK_NAME": "VARCHAR(255)", "EXPIRED_AFTER": "TIMESTAMP"},
 		timeTypes:  []string{"TIMESTAMP"},

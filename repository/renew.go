@@ -174,22 +174,29 @@ func (r *DefaultLockRepository) look(ctx context.Context, leases []Lease, ttl ti
 		if !ok {
 			continue
 		}
-		left := row.left()
-		switch {
-		case row.ClientID != r.config.clientID || row.Attempt != leases[i].Attempt:
-			answers[i] = LeaseStatus{State: LeaseTaken, ClientID: row.ClientID, Holder: row.Holder}
-		case left < 0:
-			answers[i].State = LeaseExpired
-		default:
+		answers[i] = r.status(row, leases[i])
+		if answers[i].State == LeaseStands {
 			// What is left was true when the look was executed, which is not
 			// before it was sent. Whether the renewal worked shows in it, but
 			// only to within the time the two statements took; so State is a
 			// hint when to ask again, and Remaining is what can be relied on.
-			answers[i] = LeaseStatus{State: LeaseBusy, Remaining: left + asked}
-			if left+answered >= ttl {
-				answers[i].State = LeaseStands
+			left := answers[i].Remaining
+			answers[i].Remaining = left + asked
+			if left+answered < ttl {
+				answers[i].State = LeaseBusy
 			}
 		}
 	}
 	return answers, nil
+}
+
+// status is what a row, read by its key, says about a lease.
+func (r *DefaultLockRepository) status(row row, lease Lease) LeaseStatus {
+	switch {
+	case row.ClientID != r.config.clientID || row.Attempt != lease.Attempt:
+		return LeaseStatus{State: LeaseTaken, ClientID: row.ClientID, Holder: row.Holder}
+	case row.left() < 0:
+		return LeaseStatus{State: LeaseExpired}
+	}
+	return LeaseStatus{State: LeaseStands, Remaining: row.left()}
 }

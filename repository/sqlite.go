@@ -50,10 +50,15 @@ RETURNING 1, '', '', 0`,
 SELECT 1, 1 FROM {table} WHERE ` + standsText + `
 ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1
 RETURNING TOKEN`,
-		drawn:      drawnRow,
-		insert:     `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
-		renew:      renewText,
-		renewMany:  `UPDATE {table} SET {expires} = {later} WHERE ` + dueText,
+		drawn:     drawnRow,
+		insert:    `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
+		renew:     renewText,
+		renewMany: `UPDATE {table} SET {expires} = {later} WHERE ` + dueText,
+		// A read would lock nothing: the next holder could begin before this
+		// transaction writes. An UPDATE, even of no row, makes it the one
+		// writer until it ends, or fails if it has read what is not the newest.
+		assert: `UPDATE {table} SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
+RETURNING ` + leaseColumns,
 		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "INTEGER", "HOLDER": "TEXT", "LOCK_NAME": "TEXT", "EXPIRED_AFTER": "INTEGER NOT NULL DEFAULT 0"},
 		timeTypes:  []string{"INTEGER", "BIGINT", "INT"},

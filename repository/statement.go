@@ -182,6 +182,7 @@ type row struct {
 	Holder    string `db:"holder"` // made readable by rows
 	Name      string `db:"lock_name"`
 	Remaining int64  `db:"remaining"` // microseconds
+	Unseen    bool   `db:"unseen"`    // the transaction's snapshot may be older than the lease
 }
 
 func (r row) left() time.Duration { return time.Duration(r.Remaining) * time.Microsecond }
@@ -196,6 +197,11 @@ func (s *statement) rows(ctx context.Context, db Pool, v values) ([]row, error) 
 	if err != nil {
 		return nil, err
 	}
+	return readRows(found)
+}
+
+// readRows reads and closes what a SELECT of whole rows gives.
+func readRows(found *sql.Rows) ([]row, error) {
 	defer found.Close()
 	var all []row
 	if err := sqlx.StructScan(found, &all); err != nil {

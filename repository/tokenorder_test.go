@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	testdb.Main(m, map[string]func(){"grants": grantsChild})
 }
 
-// levels are the isolation levels that a session may have as its default.
-var levels = []setting{
+// defaultLevels are the isolation levels that a session may have as its default.
+var defaultLevels = []setting{
 	{name: "read committed", vendors: []string{vendor.Postgres}},
 	{name: "repeatable read", vendors: []string{vendor.Postgres}, params: map[string]string{"default_transaction_isolation": "repeatable read"}},
 	{name: "serializable", vendors: []string{vendor.Postgres}, params: map[string]string{"default_transaction_isolation": "serializable"}},
@@ -55,7 +55,7 @@ func TestTokenOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var own []setting
-			for _, s := range levels {
+			for _, s := range defaultLevels {
 				if s.vendors[0] == name {
 					own = append(own, s)
 				}

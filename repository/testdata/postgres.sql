@@ -43,6 +43,16 @@ SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLD
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
 
+-- assert ()
+WITH held AS (
+  SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining
+  FROM INT_LOCK WHERE LOCK_KEY = CAST(E'{escaped}' AS bpchar) AND REGION = '{region}' FOR UPDATE)
+SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
+UNION ALL
+SELECT '', 0, '', 0, TRUE
+WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+
 -- renew (lock_key_0, region, client_id, attempt_0, ttl, region)
 WITH due AS (
   SELECT LOCK_KEY FROM INT_LOCK WHERE LOCK_KEY IN (CAST($1 AS bpchar)) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT IN (CAST($4 AS bigint)) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC')
@@ -123,6 +133,16 @@ DELETE FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND CREATED_DATE < (stat
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
+
+-- assert ()
+WITH held AS (
+  SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining
+  FROM INT_LOCK WHERE LOCK_KEY = CAST(E'{escaped}' AS bpchar) AND REGION = '{region}' FOR UPDATE)
+SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
+UNION ALL
+SELECT '', 0, '', 0, TRUE
+WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 
 -- renew (lock_key_0, region, client_id, attempt_0, ttl, region)
 WITH due AS (

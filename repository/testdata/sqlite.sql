@@ -38,6 +38,11 @@ SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLD
   COALESCE(LOCK_NAME, '') AS lock_name, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining
 FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
 
+-- assert ()
+UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
+RETURNING COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining;
+
 -- renew (ttl, lock_key_0, region, client_id, attempt_0)
 UPDATE INT_LOCK SET EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000) WHERE LOCK_KEY IN (?) AND REGION = ? AND CLIENT_ID = ? AND ATTEMPT IN (?) AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
 
@@ -94,6 +99,11 @@ DELETE FROM INT_LOCK WHERE REGION = ? AND CREATED_DATE < (CAST(ROUND(unixepoch('
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining
 FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
+
+-- assert ()
+UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
+RETURNING COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
+  COALESCE(HOLDER, '') AS holder, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining;
 
 -- renew (ttl, lock_key_0, region, client_id, attempt_0)
 UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000) WHERE LOCK_KEY IN (?) AND REGION = ? AND CLIENT_ID = ? AND ATTEMPT IN (?) AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
