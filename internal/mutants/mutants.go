@@ -36,4 +36,12 @@ var mutants = []mutant{
 		{"renew/scheduler.go", "go s.request(b)", "s.mu.Unlock(); s.request(b); s.mu.Lock()"},
 		{"registry/renew.go", "statuses, err := await(answers, limit, nil, nil)", "a := <-answers; statuses, err := a.value, a.err"}},
 		"./registry", "TestMemory/Loss"},
+	{"token drawn before the row is owned", []edit{
+		{"repository/postgres.go", "`WITH me AS (\n  INSERT", "`WITH early AS (SELECT nextval('{tokens}') AS TOKEN), me AS (\n  INSERT"},
+		{"repository/postgres.go", "SELECT {row}\n  WHERE NOT", "SELECT {row} FROM early\n  WHERE TOKEN > 0 AND NOT"},
+		{"repository/postgres.go", "postgresAcquire(\"nextval('{tokens}') AS TOKEN\"", "postgresAcquire(\"(SELECT TOKEN FROM early) AS TOKEN\""}},
+		"./repository", "TestTokenOrder/postgres"},
+	{"expiry by the start of the transaction", []edit{{"repository/postgres.go",
+		"clock:    \"(statement_timestamp() AT", "clock:    \"(now() AT"}},
+		"./repository", "TestAssertInOldTransaction/postgres"},
 }
