@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -47,15 +46,7 @@ func (r *DefaultLockRepository) AssertHeld(ctx context.Context, tx Tx, lease Lea
 	if tx == nil {
 		return LeaseStatus{}, invalid("the transaction is nil")
 	}
-	// A statement with parameters would be two round trips on most drivers, as
-	// it cannot stay prepared on connections that are not ours. Digits, and
-	// what a region may consist of, need no quoting anywhere.
-	text := strings.NewReplacer(
-		"{key}", hex.EncodeToString([]byte(lease.Key)),
-		"{region}", r.config.region,
-		"{attempted}", strconv.FormatInt(lease.Attempt, 10),
-	).Replace(r.assert.bound)
-	found, err := tx.QueryContext(ctx, text)
+	found, err := tx.QueryContext(ctx, r.assertText(lease))
 	if err != nil {
 		return LeaseStatus{}, r.failInTx(err)
 	}
@@ -70,6 +61,18 @@ func (r *DefaultLockRepository) AssertHeld(ctx context.Context, tx Tx, lease Lea
 			hint: "begin the transaction after the lock was acquired, and run this one again"}
 	}
 	return r.status(rows[0], lease), nil
+}
+
+// assertText is the statement with the values in it. With parameters it would
+// be two round trips on most drivers, as it cannot stay prepared on connections
+// that are not ours. Digits, and what a region consists of, need no quoting.
+func (r *DefaultLockRepository) assertText(lease Lease) string {
+	return strings.NewReplacer(
+		"{hex}", fmt.Sprintf("%x", lease.Key),
+		"{escaped}", strings.ReplaceAll(fmt.Sprintf(" % x", lease.Key), " ", `\x`),
+		"{region}", r.config.region,
+		"{attempted}", strconv.FormatInt(lease.Attempt, 10),
+	).Replace(r.assert.bound)
 }
 
 var errUnseen = errors.New("the transaction's snapshot does not show the lease: it was taken before, or the row was deleted")

@@ -35,7 +35,8 @@ import (
 //
 // and assert these, filled in by AssertHeld:
 //
-//	{key}        the LOCK_KEY in hexadecimal digits
+//	{hex}        the LOCK_KEY in hexadecimal digits: 6b6579
+//	{escaped}    the same for an E'' string: \x6b\x65\x79
 //	{region}     the region as it is, of letters, digits and _.:-
 //	{attempted}  the attempt as a number
 type dialect struct {

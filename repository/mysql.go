@@ -44,14 +44,15 @@ VALUES ({row})
 		renew:     renewByInsertID,
 		renewMany: renewBySkipping,
 		// The locking read finds the newest row, whatever the transaction has
-		// read before. The inner one goes by the transaction's snapshot, and
-		// does not find the lease in one that is older: what was read then is
-		// older too. The introducer makes a text of the bytes, whatever
-		// sql_mode says about backslashes.
+		// read before. The inner one goes by the transaction's snapshot and
+		// does not find the lease in an older one, whose data are as old. It
+		// refers to the row so that it comes second: under SERIALIZABLE it
+		// locks too, and a shared lock first would deadlock. The introducer
+		// makes a text of the bytes, whatever sql_mode says of backslashes.
 		assert: `SELECT ` + leaseColumns + `,
-  ATTEMPT <=> {attempted} AND NOT EXISTS (
-    SELECT 1 FROM {table} AS old WHERE old.LOCK_KEY = _ascii X'{key}' AND old.REGION = '{region}' AND old.ATTEMPT = {attempted}) AS unseen
-FROM {table} WHERE LOCK_KEY = _ascii X'{key}' AND REGION = '{region}' FOR UPDATE`,
+  l.ATTEMPT <=> {attempted} AND NOT EXISTS (
+    SELECT 1 FROM {table} AS old WHERE old.LOCK_KEY = l.LOCK_KEY AND old.REGION = l.REGION AND old.ATTEMPT = l.ATTEMPT) AS unseen
+FROM {table} AS l WHERE LOCK_KEY = _ascii X'{hex}' AND REGION = '{region}' FOR UPDATE`,
 		changed: changedByInsertID,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255) CHARACTER SET utf8mb4",
 			"LOCK_NAME": "VARCHAR(255) CHARACTER SET utf8mb4", "EXPIRED_AFTER": "DATETIME(6)"},

@@ -68,7 +68,7 @@ FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region`,
 		// does not show its row: then it is unseen, which is not deleted.
 		assert: `WITH held AS (
   SELECT ` + leaseColumns + `
-  FROM {table} WHERE LOCK_KEY = CAST(convert_from(decode('{key}', 'hex'), 'UTF8') AS bpchar) AND REGION = '{region}' FOR UPDATE)
+  FROM {table} WHERE LOCK_KEY = CAST(E'{escaped}' AS bpchar) AND REGION = '{region}' FOR UPDATE)
 SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
 UNION ALL
 SELECT '', 0, '', 0, TRUE

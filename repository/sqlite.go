@@ -52,7 +52,7 @@ RETURNING 1, '', '', 0`,
 		// A read would lock nothing. An UPDATE, even of no row, makes the
 		// transaction the one writer until it ends, or fails if it has read
 		// what is not the newest.
-		assert: `UPDATE {table} SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{key}' AS TEXT) AND REGION = '{region}'
+		assert: `UPDATE {table} SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
 RETURNING ` + leaseColumns,
 		changed:    changedOne,
 		columnType: map[string]string{"ATTEMPT": "INTEGER", "HOLDER": "TEXT", "LOCK_NAME": "TEXT", "EXPIRED_AFTER": "INTEGER NOT NULL DEFAULT 0"},

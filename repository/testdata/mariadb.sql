@@ -39,9 +39,9 @@ FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
 -- assert ()
 SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), EXPIRED_AFTER) AS remaining,
-  ATTEMPT <=> {attempted} AND NOT EXISTS (
-    SELECT 1 FROM INT_LOCK AS old WHERE old.LOCK_KEY = _ascii X'{key}' AND old.REGION = '{region}' AND old.ATTEMPT = {attempted}) AS unseen
-FROM INT_LOCK WHERE LOCK_KEY = _ascii X'{key}' AND REGION = '{region}' FOR UPDATE;
+  l.ATTEMPT <=> {attempted} AND NOT EXISTS (
+    SELECT 1 FROM INT_LOCK AS old WHERE old.LOCK_KEY = l.LOCK_KEY AND old.REGION = l.REGION AND old.ATTEMPT = l.ATTEMPT) AS unseen
+FROM INT_LOCK AS l WHERE LOCK_KEY = _ascii X'{hex}' AND REGION = '{region}' FOR UPDATE;
 
 -- renew (lock_key_0, region, client_id, attempt_0, region, ttl)
 SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE (
@@ -96,9 +96,9 @@ FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
 -- assert ()
 SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, TIMESTAMPDIFF(MICROSECOND, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND), CREATED_DATE) AS remaining,
-  ATTEMPT <=> {attempted} AND NOT EXISTS (
-    SELECT 1 FROM INT_LOCK AS old WHERE old.LOCK_KEY = _ascii X'{key}' AND old.REGION = '{region}' AND old.ATTEMPT = {attempted}) AS unseen
-FROM INT_LOCK WHERE LOCK_KEY = _ascii X'{key}' AND REGION = '{region}' FOR UPDATE;
+  l.ATTEMPT <=> {attempted} AND NOT EXISTS (
+    SELECT 1 FROM INT_LOCK AS old WHERE old.LOCK_KEY = l.LOCK_KEY AND old.REGION = l.REGION AND old.ATTEMPT = l.ATTEMPT) AS unseen
+FROM INT_LOCK AS l WHERE LOCK_KEY = _ascii X'{hex}' AND REGION = '{region}' FOR UPDATE;
 
 -- renew (lock_key_0, region, client_id, attempt_0, region, ttl)
 SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE (

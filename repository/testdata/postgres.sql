@@ -47,7 +47,7 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
 WITH held AS (
   SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining
-  FROM INT_LOCK WHERE LOCK_KEY = CAST(convert_from(decode('{key}', 'hex'), 'UTF8') AS bpchar) AND REGION = '{region}' FOR UPDATE)
+  FROM INT_LOCK WHERE LOCK_KEY = CAST(E'{escaped}' AS bpchar) AND REGION = '{region}' FOR UPDATE)
 SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
 UNION ALL
 SELECT '', 0, '', 0, TRUE
@@ -114,7 +114,7 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
 WITH held AS (
   SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining
-  FROM INT_LOCK WHERE LOCK_KEY = CAST(convert_from(decode('{key}', 'hex'), 'UTF8') AS bpchar) AND REGION = '{region}' FOR UPDATE)
+  FROM INT_LOCK WHERE LOCK_KEY = CAST(E'{escaped}' AS bpchar) AND REGION = '{region}' FOR UPDATE)
 SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
 UNION ALL
 SELECT '', 0, '', 0, TRUE
