@@ -163,7 +163,6 @@ func TestContenderWaits(t *testing.T) {
 				if err := fencing.AssertHeld(t.Context(), tx, hold); err != nil {
 					t.Fatal(err)
 				}
-				exec(t, tx, "UPDATE account SET balance = 1 WHERE id = 1")
 				var seen int64
 				granted := make(chan error, 1)
 				go func() {
@@ -179,6 +178,7 @@ func TestContenderWaits(t *testing.T) {
 				if hold.Held() {
 					t.Error("the hold believes in its lease after twice its TTL")
 				}
+				exec(t, tx, "UPDATE account SET balance = 1 WHERE id = 1")
 				end, want := tx.Rollback, int64(0)
 				if commits {
 					end, want = tx.Commit, 1

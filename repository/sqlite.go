@@ -49,9 +49,9 @@ RETURNING 1, '', '', 0`,
 		insert:    `INSERT INTO {table} ({columns}) VALUES ({row}) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING`,
 		renew:     renewText,
 		renewMany: `UPDATE {table} SET {expires} = {later} WHERE ` + dueText,
-		// A read would lock nothing. An UPDATE, even of no row, makes the
-		// transaction the one writer until it ends, or fails if it has read
-		// what is not the newest.
+		// A read would lock nothing: the next holder could begin before this
+		// transaction writes. An UPDATE, even of no row, makes it the one
+		// writer until it ends, or fails if it has read what is not the newest.
 		assert: `UPDATE {table} SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
 RETURNING ` + leaseColumns,
 		changed:    changedOne,
