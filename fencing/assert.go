@@ -10,9 +10,9 @@ import (
 
 // AssertHeld lets tx go on only while hold has its lock. When it returns nil,
 // tx can commit only before anybody else is granted the lock, and whoever is
-// granted it next sees what tx has written. It is exact: it depends on no clock
-// and no token, and holds if the lease runs out, or the process stops, between
-// here and the commit. For that tx must be a transaction in the database that
+// granted it next sees what tx has written. It is exact: nobody's clock and no
+// token can make two holders commit, and it holds if the lease runs out, or the
+// process stops, between here and the commit. For that tx must be a transaction in the database that
 // the locks are in, on whichever connection; the resources need nothing.
 //
 // It locks the lock's row, so that nobody can take it over before tx ends, and

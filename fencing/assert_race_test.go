@@ -90,7 +90,7 @@ func takeFromEachOther(t *testing.T, db *testdb.DB, level sql.IsolationLevel, wh
 		processes.Go(func() {
 			for range 40 {
 				hold, err := locks.Obtain("account 1").LockContext(t.Context())
-				if err == nil {
+				if err == nil && random.IntN(4) > 0 {
 					err = shorten(t.Context(), db, time.Duration(random.IntN(8))*time.Millisecond)
 				}
 				if err != nil {

@@ -2,6 +2,74 @@
 // not know it yet: one that was paused, suspended or cut off for longer than
 // its lease, and now goes on where it stopped.
 //
+// # Which defence, when
+//
+// There are three, in rising strength; they can be combined.
+//
+//   - registry.Hold's Held and Context: the process stops by itself before its
+//     lease ends. Always use them; they cannot call back what is on its way.
+//   - [Guard] and [ColumnGuard]: the resource refuses whoever shows a lower
+//     fencing token than one it has seen. For resources that are in another
+//     database than the locks, or in another kind of store.
+//   - [AssertHeld]: the transaction that writes proves that the lock is still
+//     the hold's. For resources in the database that the locks are in. It is
+//     exact, from the moment a lock is granted, and needs neither a token nor
+//     anything at the resource.
+//
+// # AssertHeld
+//
+//	hold, err := locks.Obtain("interest").LockContext(ctx)
+//	defer hold.Unlock(ctx)
+//
+//	tx, err := db.BeginTx(ctx, nil)                      // after the lock was acquired
+//	defer tx.Rollback()
+//	if err := fencing.AssertHeld(ctx, tx, hold); err != nil {
+//		return err                                   // ErrLockLost: stop
+//	}
+//	... read and write, with tx ...
+//	return tx.Commit()
+//
+// It locks the lock's row until the transaction ends. Whoever wants to take an
+// expired lock over, prolong or delete it, needs that row and waits. So if the
+// lease runs out before the commit, the commit is as safe as before, and the
+// next holder begins after it.
+//
+// First or last in the transaction? First costs nothing more and is the rule
+// for short transactions; under READ UNCOMMITTED, under Postgres' REPEATABLE
+// READ and SERIALIZABLE, under MariaDB's innodb_snapshot_isolation and on
+// SQLite it should be first (see Isolation levels). Last, right before the
+// commit, keeps the row locked for a moment only, which suits long
+// transactions: what it locks cannot be renewed meanwhile.
+//
+// What goes with it:
+//
+//   - A transaction that stays open keeps its own lease from being renewed
+//     (others are not affected, except on SQLite). The hold is then lost at the
+//     end of its trusted time, though the transaction may still commit. If it
+//     should, do not begin it with a context of the hold, as the one inside
+//     ExecuteLocked is: database/sql rolls back when that ends.
+//   - Waiters see a database that does not answer: on MySQL and MariaDB at once,
+//     on Postgres from the end of the lease. A try fails with ErrUnavailable
+//     after a second or so, a wait after the registry's WithOutageLimit.
+//   - On SQLite, which has one writer, everybody waits until the transaction
+//     ends: other locks, and renewals too. Keep it much shorter than a lease.
+//   - Give the locks a *sql.DB of their own, or one with room: in a pool of one
+//     connection an open transaction keeps leases from being renewed.
+//   - Commit before you Unlock, which waits for the transaction, fails with
+//     ErrUnavailable, and is made up for after it.
+//   - Do not roll back to a savepoint that is older than the assertion: that may
+//     unlock the row. On MySQL and MariaDB no DDL, which commits.
+//   - All transactions under one lock should assert at the same place, first or
+//     last. If one asserts first, and then wants the row of a resource that
+//     another has written to before it asserts, they deadlock, and the database
+//     ends one of them with an error. Assert several locks in one fixed order.
+//   - The transaction's user must be allowed to SELECT and UPDATE the table, and
+//     find it under the name that the repository has for it.
+//   - On Galera and group replication, row locks do not reach other nodes: all
+//     lock traffic and all guarded writes must go to one node.
+//
+// # Tokens
+//
 // A fencing token is a number that rises with every grant of a lock. Whoever
 // writes shows its token to the resource, and the resource refuses a token
 // that is lower than one it has already seen:
@@ -73,16 +141,27 @@
 //
 // # Isolation levels
 //
-// A guard refuses a stale token under every isolation level. The database may
-// end a transaction with an error of its own instead:
+// A guard refuses a stale token, and AssertHeld a lost lock, under every
+// isolation level. The database may end a transaction with an error of its own
+// instead:
 //
-//   - under the stricter levels, if the resource was written after the
-//     transaction first read: 40001 on Postgres, 1020 on MariaDB with
-//     innodb_snapshot_isolation, SQLITE_BUSY on SQLite;
+//   - under the stricter levels, if the resource, or for AssertHeld the lock's
+//     row, was written after the transaction first read, as a renewal does:
+//     40001 on Postgres, 1020 on MariaDB with innodb_snapshot_isolation; on
+//     SQLite, whatever was written, SQLITE_BUSY;
 //   - 1213 (deadlock) on MySQL and MariaDB, if several wait for the very first
 //     writer of a resource in INT_LOCK_FENCE and that one rolls back.
 //
 // Such an error comes through wrapped, errors.As finds the driver's, and the
 // whole transaction may be run again; then it passes or is refused. To avoid
-// most of them call Advance after acquiring and Check first in a transaction.
+// most of them call Advance after acquiring and Check or AssertHeld first in a
+// transaction; on SQLite begin it with _txlock=immediate.
+//
+// Where a transaction reads from one snapshot, AssertHeld also refuses one that
+// is older than the lease: what it shows may be older than the last holder's
+// last write. The error matches repository.ErrTransient: run the transaction
+// again. Under Postgres' stricter levels a lock's row that was deleted looks the
+// same, until the hold learns by itself that it is lost. Under READ COMMITTED
+// every statement has its own snapshot, and nobody can see what was read before
+// the lock was acquired: begin the transaction after it.
 package fencing

@@ -34,26 +34,26 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// payer adds to a counter, under a lock, as both the child and its successor
+// adder adds to a counter, under a lock, as both the child and its successor
 // do: it reads, and later writes what it read plus one. Only one of the two
 // defences, or none, stands between it and the successor's work.
-type payer struct {
+type adder struct {
 	db    *sql.DB
 	guard *fencing.Guard
 	key   string
 }
 
-func (p payer) read() (n int64, err error) {
+func (p adder) read() (n int64, err error) {
 	err = p.db.QueryRow(fmt.Sprintf("SELECT N FROM COUNTER WHERE ID = '%s'", p.key)).Scan(&n)
 	return n, err
 }
 
-func (p payer) now() (n int64, err error) {
+func (p adder) now() (n int64, err error) {
 	err = eventually(func() error { n, err = p.read(); return err })
 	return n, err
 }
 
-func (p payer) write(n int64, defence func(*sql.Tx) error) error {
+func (p adder) write(n int64, defence func(*sql.Tx) error) error {
 	return eventually(func() error {
 		tx, err := p.db.Begin()
 		if err != nil {
@@ -72,11 +72,11 @@ func (p payer) write(n int64, defence func(*sql.Tx) error) error {
 	})
 }
 
-func (p payer) guarded(hold *registry.Hold) func(*sql.Tx) error {
+func (p adder) guarded(hold *registry.Hold) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error { return p.guard.Check(context.Background(), tx, p.key, hold.Token()) }
 }
 
-func (p payer) asserted(hold *registry.Hold) func(*sql.Tx) error {
+func (p adder) asserted(hold *registry.Hold) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error { return fencing.AssertHeld(context.Background(), tx, hold) }
 }
 
@@ -91,7 +91,7 @@ func eventually(f func() error) error {
 }
 
 // succeed takes the lock over and adds two, and returns what the counter is then.
-func (p payer) succeed(locks *registry.JdbcLockRegistry) (n int64, err error) {
+func (p adder) succeed(locks *registry.JdbcLockRegistry) (n int64, err error) {
 	ctx := context.Background()
 	err = locks.ExecuteLocked(ctx, p.key, func(ctx context.Context) error {
 		hold, _ := registry.HoldFromContext(ctx)
@@ -116,7 +116,7 @@ func pauseChild() {
 	db := must(sql.Open(os.Getenv("PAUSE_DRIVER"), os.Getenv("PAUSE_DSN")))
 	repo := must(repository.New(ctx, db, repository.WithTokens()))
 	locks := must(registry.New(repo, registry.WithTTL(pauseTTL), registry.WithOnLost(func(*registry.LostError) {})))
-	p := payer{db, must(fencing.NewGuard(ctx, db)), os.Getenv("PAUSE_KEY")}
+	p := adder{db, must(fencing.NewGuard(ctx, db)), os.Getenv("PAUSE_KEY")}
 	for {
 		hold := must(locks.Obtain(p.key).LockContext(ctx))
 		must(0, eventually(func() error { return p.guard.Advance(ctx, p.key, hold.Token()) }))
@@ -165,7 +165,7 @@ func TestPause(t *testing.T) {
 		pauses, stuck, controlled, undone := 0, 0, 0, 0
 		var wg sync.WaitGroup
 		for i := range parallel + controls {
-			p := payer{db.DB, guard, fmt.Sprint("account-", i)}
+			p := adder{db.DB, guard, fmt.Sprint("account-", i)}
 			exec(t, db, fmt.Sprintf("INSERT INTO COUNTER VALUES ('%s', 0)", p.key))
 			wg.Go(func() {
 				env := map[string]string{"PAUSE_DRIVER": db.Driver, "PAUSE_DSN": db.DSN, "PAUSE_KEY": p.key}
