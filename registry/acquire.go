@@ -86,7 +86,7 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 		case err == nil && out.Acquired:
 			e.outage.end()
 			e.streak.granted(r, steppedBack)
-			return newGrant(r, e, l.key, a, asked), nil
+			return newGrant(r, e, l.key, a, out.Token, asked), nil
 		case err == nil:
 			silence = nil
 			e.outage.end()

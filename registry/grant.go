@@ -18,6 +18,7 @@ type grant struct {
 	entry    *entry
 	key      string
 	attempt  *attempt
+	token    int64 // 0 if the repository draws none
 	renewing chan struct{} // one renewal at a time; a token is in it while one runs
 	returned chan struct{} // closed when the lease was given back, or could not be
 
@@ -34,9 +35,9 @@ type grant struct {
 	failure error // what kept the lease from being given back
 }
 
-func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, t trust) *grant {
+func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, token int64, t trust) *grant {
 	g := &grant{
-		registry: r, entry: e, key: key, attempt: a, trust: t, longest: t.ttl,
+		registry: r, entry: e, key: key, attempt: a, token: token, trust: t, longest: t.ttl,
 		renewing: make(chan struct{}, 1), returned: make(chan struct{}),
 	}
 	g.members = []*Hold{{grant: g}}

@@ -70,6 +70,7 @@ func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, 
 		}
 		if c.tokens {
 			if err := r.checkTokens(ctx); err != nil {
+				_ = r.Close() // it has prepared a statement
 				return nil, err
 			}
 		}
