@@ -18,7 +18,7 @@ type grant struct {
 	entry    *entry
 	key      string
 	attempt  *attempt
-	token    int64 // 0 if the repository draws none
+	token    int64         // 0 if the repository draws none
 	renewing chan struct{} // one renewal at a time; a token is in it while one runs
 	returned chan struct{} // closed when the lease was given back, or could not be
 
