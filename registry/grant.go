@@ -17,7 +17,7 @@ type grant struct {
 	entry    *entry
 	key      string
 	attempt  *attempt
-	token    int64
+	token    int64 // 0 if the repository draws none
 	terms    terms
 	began    time.Time
 	kept     *renew.Entry[*grant]

@@ -54,10 +54,11 @@ func HoldFromContext(ctx context.Context) (*Hold, bool) {
 // Key is the key of the lock.
 func (h *Hold) Key() string { return h.grant.key }
 
-// Token is the fencing token of this grant: a number higher than that of every
-// earlier grant of the same key and region, whatever ended those. Hand it to
-// the resource that is to refuse older holders, see package fencing. 0 if the
-// repository was made without repository.WithTokens.
+// Token is the fencing token of the grant: a number above those of all earlier
+// grants of this key, of any process. It stays the same over renewals, and holds
+// that share a lease share it. Give it to package fencing, or along with each
+// write to whatever else can compare it with the highest it has seen. It is 0 if
+// the repository draws none; see repository.WithTokens.
 func (h *Hold) Token() int64 { return h.grant.token }
 
 // Context returns a context that ends with parent, when the lease is lost, when

@@ -40,22 +40,27 @@ func (r *DefaultLockRepository) checkSetting(ctx context.Context) error {
 	if r.dialect.setting == "" {
 		return nil
 	}
-	rows, err := r.db.QueryContext(ctx, r.dialect.setting)
-	if err != nil {
-		return r.wrap("start check", err)
-	}
-	defer rows.Close()
 	on := 0
-	if rows.Next() {
-		err = rows.Scan(&on)
-	}
-	if err = errors.Join(err, rows.Err(), rows.Close()); err != nil {
-		return r.wrap("start check", err)
+	if err := r.ask(ctx, r.dialect.setting, &on); err != nil {
+		return err
 	}
 	if on != 1 {
 		return invalid("%s", r.dialect.settingWhy)
 	}
 	return nil
+}
+
+// ask reads the one value of a query that is not worth preparing.
+func (r *DefaultLockRepository) ask(ctx context.Context, query string, value any) error {
+	rows, err := r.db.QueryContext(ctx, query)
+	if err != nil {
+		return r.wrap("start check", err)
+	}
+	defer rows.Close()
+	if rows.Next() {
+		err = rows.Scan(value)
+	}
+	return r.wrap("start check", errors.Join(err, rows.Err(), rows.Close()))
 }
 
 type columnType struct {

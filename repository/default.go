@@ -51,8 +51,8 @@ var (
 // New returns a repository on db. It asks the server which vendor it is and,
 // unless WithoutStartCheck is given, whether the table has the columns it
 // needs and, with WithTokens, whether tokens can be drawn; the error tells what
-// to run if not (ErrTable). Errors about options
-// match ErrInvalid. New never changes the database and never closes db.
+// to run if not (ErrTable). Errors about options match ErrInvalid. New never
+// changes the database and never closes db.
 func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, error) {
 	c := newConfig(opts)
 	if err := c.validate(); err != nil {
@@ -71,6 +71,7 @@ func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, 
 		}
 		if c.tokens {
 			if err := r.checkTokens(ctx); err != nil {
+				_ = r.Close() // it has prepared a statement
 				return nil, err
 			}
 		}

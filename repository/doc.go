@@ -29,4 +29,10 @@
 // call to take the lock and is drawn at random for it. Spring knows only the
 // client id, so that two of its registries with the same id share every lock;
 // here they exclude each other like any two clients.
+//
+// # Tokens
+//
+// With [WithTokens] each grant has a number above those of all earlier grants
+// of the key. Package fencing refuses a write that comes with an older one, so
+// that a holder which does not know that its lease is over does no damage.
 package repository

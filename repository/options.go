@@ -64,9 +64,9 @@ func WithClientID(id string) Option { return func(c *config) { c.clientID = id }
 // Default: host name and process id, as in "web-3/4711".
 func WithHolder(holder string) Option { return func(c *config) { c.holder = holder } }
 
-// WithoutStartCheck lets New skip the look at the table's columns, for
-// programs that start before their table exists. Spring's name for the check
-// is checkDatabaseOnStart.
+// WithoutStartCheck lets New skip the look at the table's columns, and at what
+// WithTokens needs, for programs that start before their table exists. Spring's
+// name for the check is checkDatabaseOnStart.
 func WithoutStartCheck() Option { return func(c *config) { c.startCheck = false } }
 
 // WithSpring6Layout works on the table of Spring Integration 6.5 and older,

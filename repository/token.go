@@ -64,6 +64,7 @@ func drawnID(ctx context.Context, r *DefaultLockRepository, v values) (int64, er
 // catalog tells everything; the other servers check names and rights when they
 // prepare the statement, which it needs anyway.
 func (r *DefaultLockRepository) checkTokens(ctx context.Context) error {
+	source := vendor.TokenSource(r.config.prefix)
 	if r.dialect.vendor != vendor.Postgres {
 		s := r.acquire
 		if r.draw != nil {
@@ -71,8 +72,11 @@ func (r *DefaultLockRepository) checkTokens(ctx context.Context) error {
 		}
 		if _, err := s.prepare(ctx, r.db); err != nil {
 			err = r.wrap("start check", err)
-			if e := err.(*opError); denied(err) {
-				e.kind, e.hint = ErrTable, r.tokenGrant()
+			if e := err.(*opError); e.class == permanent && e.hint == "" {
+				e.kind, e.hint = ErrTable, source+" does not fit: see schema.Check for what to change"
+				if denied(err) {
+					e.hint = r.tokenGrant()
+				}
 			}
 			return err
 		}
@@ -80,19 +84,10 @@ func (r *DefaultLockRepository) checkTokens(ctx context.Context) error {
 	if r.dialect.tokenFault == "" {
 		return nil
 	}
-	rows, err := r.db.QueryContext(ctx, r.dialect.fill(r.dialect.tokenFault, r.config))
-	if err != nil {
-		return r.wrap("start check", err)
+	var fault string
+	if err := r.ask(ctx, r.dialect.fill(r.dialect.tokenFault, r.config), &fault); err != nil {
+		return err
 	}
-	defer rows.Close()
-	fault := ""
-	if rows.Next() {
-		err = rows.Scan(&fault)
-	}
-	if err = errors.Join(err, rows.Err(), rows.Close()); err != nil {
-		return r.wrap("start check", err)
-	}
-	source := vendor.TokenSource(r.config.prefix)
 	switch fault {
 	case "":
 		return nil

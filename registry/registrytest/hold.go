@@ -8,9 +8,24 @@ import (
 	"time"
 
 	"github.com/intlock/intlock/registry"
+	"github.com/intlock/intlock/repository"
 )
 
 type contextKey struct{}
+
+// numbered gives each grant the next number as its token.
+type numbered struct {
+	repository.LockRepository
+	granted *atomic.Int64
+}
+
+func (n numbered) Acquire(ctx context.Context, req repository.Request) (repository.Outcome, error) {
+	out, err := n.LockRepository.Acquire(ctx, req)
+	if out.Acquired {
+		out.Token = n.granted.Add(1)
+	}
+	return out, err
+}
 
 var holdClauses = []clause{
 	{"Handle", "whoever has the hold may unlock it, once", func(t *testing.T, b Backend) {
@@ -31,6 +46,34 @@ var holdClauses = []clause{
 			t.Errorf("renew after unlock: %v, want ErrNotHeld", err)
 		}
 		q.unlock(successor, nil)
+	}},
+	{"Token", "a hold has the token that its grant came with, also when renewed or nested, and after the unlock", func(t *testing.T, b Backend) {
+		var granted atomic.Int64
+		open := b.Open
+		b.Open = func(t *testing.T, clientID string) repository.LockRepository {
+			return numbered{open(t, clientID), &granted}
+		}
+		p, q := start(t, b, "a"), start(t, b, "b")
+		for want := int64(1); want < 4; want += 2 {
+			hold := p.lock("foo")
+			if err := hold.Renew(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			nested, err := p.Obtain("foo").LockContext(hold.Context(context.Background()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.unlock(nested, nil)
+			p.unlock(hold, nil)
+			if hold.Token() != want || nested.Token() != want {
+				t.Errorf("tokens %d and, nested, %d, want %d", hold.Token(), nested.Token(), want)
+			}
+			next := q.lock("foo")
+			if next.Token() != want+1 {
+				t.Errorf("the next hold has token %d, want %d", next.Token(), want+1)
+			}
+			q.unlock(next, nil)
+		}
 	}},
 	{"Context", "the hold's context ends with the hold, with its parent, and when the lease is lost, and says which", func(t *testing.T, b Backend) {
 		p := start(t, b, "a")
