@@ -12,8 +12,9 @@ import (
 // tx can commit only before anybody else is granted the lock, and whoever is
 // granted it next sees what tx has written. It is exact: nobody's clock and no
 // token can make two holders commit, and it holds if the lease runs out, or the
-// process stops, between here and the commit. For that tx must be a transaction in the database that
-// the locks are in, on whichever connection; the resources need nothing.
+// process stops, between here and the commit. For that tx must be a transaction
+// in the database that the locks are in, on whichever connection; the resources
+// need nothing.
 //
 // It locks the lock's row, so that nobody can take it over before tx ends, and
 // looks whether it is still this hold's. That is one statement, one round trip

@@ -48,8 +48,8 @@
 //     end of its trusted time, though the transaction may still commit. If it
 //     should, do not begin it with a context of the hold, as the one inside
 //     ExecuteLocked is: database/sql rolls back when that ends.
-//   - Waiters see a database that does not answer: on MySQL and MariaDB at once,
-//     on Postgres from the end of the lease. A try fails with ErrUnavailable
+//   - On Postgres others see that the lock is held. On MySQL and MariaDB they
+//     see a database that does not answer, so a try fails with ErrUnavailable
 //     after a second or so, a wait after the registry's WithOutageLimit.
 //   - On SQLite, which has one writer, everybody waits until the transaction
 //     ends: other locks, and renewals too. Keep it much shorter than a lease.

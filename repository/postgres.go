@@ -74,17 +74,22 @@ WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation
 // postgresAcquire takes a key; number is what the answer has in the place of
 // the holder's time left, and owned what it comes from.
 //
-// The WHERE NOT EXISTS keeps a refused attempt out of ON CONFLICT, which would
-// lock the holder's row: it draws no transaction id, writes no WAL and does not
-// wait. Where the row was freed after the statement's snapshot the answer is
-// an early "held".
+// A row that is there is locked first, if it may be taken over, and left alone
+// if somebody has locked it: a transaction that asserted the lock, or another
+// take-over. So a refused attempt never comes to ON CONFLICT, which would lock
+// the holder's row and wait for it: it draws no transaction id, writes no WAL,
+// and does not end in a cancelled statement in the server's log. Where the row
+// was freed after the statement's snapshot the answer is an early "held".
 func postgresAcquire(owned, number string) string {
-	return `WITH me AS (
+	return `WITH free AS (
+  SELECT 1 FROM {table}
+  WHERE LOCK_KEY = :lock_key AND REGION = :region AND ({mine} OR {expires} < {now})
+  FOR UPDATE SKIP LOCKED),
+me AS (
   INSERT INTO {table} AS l ({columns})
   SELECT {row}
-  WHERE NOT EXISTS (
-    SELECT 1 FROM {table}
-    WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE)
+  WHERE EXISTS (SELECT 1 FROM free)
+    OR NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
   SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, {end}), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME

@@ -37,8 +37,8 @@ var mutants = []mutant{
 		{"registry/renew.go", "statuses, err := await(answers, limit, nil, nil)", "a := <-answers; statuses, err := a.value, a.err"}},
 		"./registry", "TestMemory/Loss"},
 	{"token drawn before the row is owned", []edit{
-		{"repository/postgres.go", "`WITH me AS (\n  INSERT", "`WITH early AS (SELECT nextval('{tokens}') AS TOKEN), me AS (\n  INSERT"},
-		{"repository/postgres.go", "SELECT {row}\n  WHERE NOT", "SELECT {row} FROM early\n  WHERE TOKEN > 0 AND NOT"},
+		{"repository/postgres.go", "`WITH free AS (", "`WITH early AS (SELECT nextval('{tokens}') AS TOKEN), free AS ("},
+		{"repository/postgres.go", "SELECT {row}\n  WHERE EXISTS (SELECT 1 FROM free)\n    OR NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region)", "SELECT {row} FROM early\n  WHERE TOKEN > 0 AND (EXISTS (SELECT 1 FROM free)\n    OR NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region))"},
 		{"repository/postgres.go", "postgresAcquire(\"nextval('{tokens}') AS TOKEN\"", "postgresAcquire(\"(SELECT TOKEN FROM early) AS TOKEN\""}},
 		"./repository", "TestTokenOrder/postgres"},
 	{"expiry by the start of the transaction", []edit{{"repository/postgres.go",
