@@ -42,8 +42,9 @@ const (
 
 // Renew prolongs leases to at least ttl from now, in one request, and returns a
 // verdict for the first of them, in their order, as many as it could take; it
-// is called again for the rest. An error means Again for all. It has to return
-// when ctx ends, or a little later, whatever the database does.
+// is called again for the rest. An error means Again for all, and so does no
+// verdict. It has to return when ctx ends, or a little later, whatever the
+// database does.
 type Renew[L Lease] func(ctx context.Context, leases []L, ttl time.Duration) ([]Verdict, error)
 
 // The sizes and times of a scheduler.
@@ -64,11 +65,9 @@ func limit(ttl time.Duration) time.Duration {
 	return min(max(ttl/5, 100*time.Millisecond), 5*time.Second)
 }
 
-// slack is how much earlier than due a lease is renewed, if others are due: it
-// makes one request of many. jitter is the random part of when it is due: it
-// keeps processes that started together apart.
-func slack(ttl time.Duration) time.Duration  { return ttl / 30 }
-func jitter(ttl time.Duration) time.Duration { return ttl / 30 }
+// step is the distance of the moments at which leases of one TTL are renewed:
+// at the last one before they are due, those of a whole step in one go.
+func step(ttl time.Duration) time.Duration { return max(ttl/30, time.Microsecond) }
 
 // Scheduler looks after leases. It is safe for concurrent use.
 type Scheduler[L Lease] struct {
@@ -80,16 +79,17 @@ type Scheduler[L Lease] struct {
 	wake    time.Time // when timer runs off; zero if it is not set
 	beating bool      // a beat is under way, and sets the timer when it is done
 	stopped bool
-	queue   []batch[L] // due, and waiting for one of the requests to return
+	queue   []batch[L] // due, and waiting for one of the requests to return; the most urgent first
 	asking  int        // requests under way
-	base    time.Time  // where both clocks were compared
+	base    time.Time  // from which steps count, and where both clocks were compared
 	ahead   time.Duration
 }
 
 // New returns a scheduler that renews with renew. It costs nothing until it has
 // a lease.
 func New[L Lease](renew Renew[L]) *Scheduler[L] {
-	return &Scheduler[L]{renew: renew, base: time.Now()}
+	// Somewhere in the past: processes that start together do not step together.
+	return &Scheduler[L]{renew: renew, base: time.Now().Add(-rand.N(time.Hour))}
 }
 
 // Entry is a lease's place in a scheduler.
@@ -97,9 +97,8 @@ type Entry[L Lease] struct {
 	scheduler *Scheduler[L]
 	lease     L
 
-	at        time.Time     // of the next look
-	early     time.Duration // how much earlier it may come
-	index     int           // in the heap, -1 while it is not there
+	at        time.Time // of the next look
+	index     int       // in the heap, -1 while it is not there
 	gone      bool
 	asking    bool // a request about it is under way or queued
 	pause     time.Duration
@@ -109,6 +108,7 @@ type Entry[L Lease] struct {
 type batch[L Lease] struct {
 	entries []*Entry[L]
 	ttl     time.Duration
+	end     time.Time // of the first lease that ends
 }
 
 // Keep begins to look after lease, which has just been granted, until Forget,
@@ -118,7 +118,10 @@ func (s *Scheduler[L]) Keep(lease L, state State) *Entry[L] {
 	e := &Entry[L]{scheduler: s, lease: lease, index: -1}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plan(e, state, time.Now())
+	now := time.Now()
+	if s.plan(e, state, now) {
+		e.at = now // it took long to be granted
+	}
 	if !s.stopped {
 		heap.Push(&s.entries, e)
 		s.setTimer()
@@ -144,8 +147,8 @@ func (e *Entry[L]) Changed() {
 }
 
 func (s *Scheduler[L]) lookNow(e *Entry[L], now time.Time) {
-	if e.index >= 0 { // a beat that has it just now looks at it anyway
-		e.at, e.early = now, 0
+	if e.index >= 0 { // else a beat has it, and a look that was too early does no harm
+		e.at = now
 		heap.Fix(&s.entries, e.index)
 	}
 }
@@ -174,20 +177,24 @@ func (s *Scheduler[L]) remove(e *Entry[L]) {
 // plan decides when to look at e next, and reports whether it is due for a
 // renewal now. The caller holds s.mu and puts e into the heap.
 func (s *Scheduler[L]) plan(e *Entry[L], state State, now time.Time) (due bool) {
-	wait, early := state.Next, time.Duration(0)
+	wait := state.Next
 	if state.TTL > 0 && !e.asking {
-		left := state.Remaining - state.TTL*dueEighths/8
-		if pause := e.notBefore.Sub(now); pause > left {
-			left, due = pause, pause <= 0
-		} else {
-			due = left <= slack(state.TTL)
-			left += rand.N(jitter(state.TTL) + 1)
-		}
-		if !due && left < wait {
-			wait, early = left, slack(state.TTL)
+		left, step := state.Remaining-state.TTL/8*dueEighths, step(state.TTL)
+		pause := e.notBefore.Sub(now)
+		switch {
+		case left > step:
+			left += rand.N(step) // what came in one burst spreads
+			wait = min(wait, left-(now.Sub(s.base)+left)%step)
+		case pause > 0:
+			wait = min(wait, pause)
+		default:
+			due = true
 		}
 	}
-	e.at, e.early = now.Add(max(wait, time.Millisecond)), early
+	if wait <= 0 {
+		wait = time.Millisecond
+	}
+	e.at = now.Add(wait)
 	return due
 }
 
@@ -225,7 +232,7 @@ func (s *Scheduler[L]) beat() {
 	var looked []*Entry[L]
 	now := time.Now()
 	all := s.jumped(now)
-	for len(s.entries) > 0 && (all || !s.entries[0].at.Add(-s.entries[0].early).After(now)) {
+	for len(s.entries) > 0 && (all || !s.entries[0].at.After(now)) {
 		looked = append(looked, heap.Pop(&s.entries).(*Entry[L]))
 	}
 	s.mu.Unlock()
@@ -242,24 +249,30 @@ func (s *Scheduler[L]) beat() {
 	defer s.mu.Unlock()
 	s.beating = false
 	now = time.Now()
-	due := make(map[time.Duration][]*Entry[L])
+	due := make(map[time.Duration]batch[L])
 	for i, e := range looked {
-		if over[i] || e.gone || s.stopped {
+		ttl, end := states[i].TTL, now.Add(states[i].Remaining)
+		switch {
+		case over[i] || e.gone || s.stopped:
 			e.gone = true
 			continue
-		}
-		if s.plan(e, states[i], now) {
+		case s.plan(e, states[i], now):
 			e.asking = true
-			due[states[i].TTL] = append(due[states[i].TTL], e)
+			b, ok := due[ttl]
+			if !ok || end.Before(b.end) {
+				b.end = end
+			}
+			due[ttl] = batch[L]{append(b.entries, e), ttl, b.end}
 		}
 		heap.Push(&s.entries, e)
 	}
-	for ttl, entries := range due {
-		slices.SortFunc(entries, func(a, b *Entry[L]) int { return cmp.Compare(a.lease.Key(), b.lease.Key()) })
-		for some := range slices.Chunk(entries, batchSize) {
-			s.queue = append(s.queue, batch[L]{some, ttl})
+	for ttl, b := range due {
+		slices.SortFunc(b.entries, func(a, b *Entry[L]) int { return cmp.Compare(a.lease.Key(), b.lease.Key()) })
+		for some := range slices.Chunk(b.entries, batchSize) {
+			s.queue = append(s.queue, batch[L]{some, ttl, b.end})
 		}
 	}
+	slices.SortStableFunc(s.queue, func(a, b batch[L]) int { return a.end.Compare(b.end) })
 	s.ask()
 	s.setTimer()
 }
@@ -281,7 +294,7 @@ func (s *Scheduler[L]) jumped(now time.Time) bool {
 func (s *Scheduler[L]) ask() {
 	for s.asking < parallel && len(s.queue) > 0 {
 		b := s.queue[0]
-		s.queue = s.queue[1:]
+		s.queue = slices.Delete(s.queue, 0, 1)
 		b.entries = slices.DeleteFunc(b.entries, func(e *Entry[L]) bool { return e.gone })
 		if len(b.entries) > 0 {
 			s.asking++
@@ -298,16 +311,16 @@ func (s *Scheduler[L]) request(b batch[L]) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit(b.ttl))
 	verdicts, err := s.renew(ctx, leases, b.ttl)
 	cancel()
-	if err != nil {
+	if err != nil || len(verdicts) == 0 {
 		verdicts = slices.Repeat([]Verdict{Again}, len(leases))
 	}
 	s.mu.Lock()
 	s.asking--
-	now := time.Now()
+	now, luck := time.Now(), rand.Float64()
 	for i, e := range b.entries {
 		e.asking = false
 		if i < len(verdicts) {
-			e.take(verdicts[i], b.ttl, now)
+			e.take(verdicts[i], b.ttl, now, luck)
 		}
 		s.lookNow(e, now)
 	}
@@ -317,16 +330,18 @@ func (s *Scheduler[L]) request(b batch[L]) {
 }
 
 // take notes a verdict. Pauses double from a hundredth of the TTL to a tenth,
-// a second at most. The caller holds s.mu.
-func (e *Entry[L]) take(v Verdict, ttl time.Duration, now time.Time) {
+// a second at most, and are cut by up to a half: by the same luck for all of a
+// request, as else each would come back with a request of its own. The caller
+// holds s.mu.
+func (e *Entry[L]) take(v Verdict, ttl time.Duration, now time.Time, luck float64) {
 	switch v {
-	case Kept:
-		e.pause, e.notBefore = 0, time.Time{}
+	case Kept: // a look that does not see much of it must not lead to a storm
+		e.pause, e.notBefore = 0, now.Add(step(ttl))
 	case Over:
 		e.scheduler.remove(e)
 	default:
 		e.pause = min(max(2*e.pause, ttl/100, time.Millisecond), max(ttl/10, time.Millisecond), time.Second)
-		e.notBefore = now.Add(e.pause/2 + rand.N(e.pause/2+1))
+		e.notBefore = now.Add(time.Duration(float64(e.pause) * (1 + luck) / 2))
 	}
 }
 
