@@ -29,9 +29,9 @@ func TestVerify(t *testing.T) {
 		{name: "expired", state: repository.LeaseExpired, asked: true,
 			want: func(err error, held bool) bool { return lostBy(err, registry.LossExpired) && !held }},
 		{name: "taken", state: repository.LeaseTaken, asked: true,
-			want: func(err error, held bool) bool { return lostBy(err, registry.LossGone) && !held }},
+			want: func(err error, held bool) bool { return lostBy(err, registry.LossTaken) && !held }},
 		{name: "deleted", state: repository.LeaseDeleted, asked: true,
-			want: func(err error, held bool) bool { return lostBy(err, registry.LossGone) && !held }},
+			want: func(err error, held bool) bool { return lostBy(err, registry.LossDeleted) && !held }},
 		{name: "no answer", asked: true,
 			want: func(err error, held bool) bool { return err != nil && !errors.Is(err, registry.ErrLockLost) && held }},
 		{name: "no decision", state: repository.LeaseBusy, asked: true,
@@ -55,7 +55,7 @@ func TestVerify(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			alone(t, func(t *testing.T, locks *registry.JdbcLockRegistry, repo *registrytest.Around) {
-				hold, err := locks.Obtain("foo").LockContext(bg())
+				hold, err := locks.Obtain("foo").LockContext(bg(), registry.WithRenewal(false))
 				if err != nil {
 					t.Fatal(err)
 				}
