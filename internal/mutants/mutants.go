@@ -35,7 +35,7 @@ var mutants = []mutant{
 	{"watchdog that waits for the driver", []edit{
 		{"renew/scheduler.go", "go s.request(b)", "s.mu.Unlock(); s.request(b); s.mu.Lock()"},
 		{"registry/renew.go", "statuses, err := await(answers, limit, nil, nil)", "a := <-answers; statuses, err := a.value, a.err"}},
-		"./registry", "TestMemory/Loss"},
+		"./registry", "TestMemory/leases/Loss"},
 	{"token drawn before the row is owned", []edit{
 		{"repository/postgres.go", "`WITH free AS (", "`WITH early AS (SELECT nextval('{tokens}') AS TOKEN), free AS ("},
 		{"repository/postgres.go", "SELECT {row}\n  WHERE EXISTS (SELECT 1 FROM free)\n    OR NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region)", "SELECT {row} FROM early\n  WHERE TOKEN > 0 AND (EXISTS (SELECT 1 FROM free)\n    OR NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region))"},

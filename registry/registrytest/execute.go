@@ -70,7 +70,7 @@ var executeClauses = []clause{
 		err := p.ExecuteLocked(context.Background(), "foo", func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
-		}, registry.WithTTL(100*time.Millisecond))
+		}, registry.WithTTL(500*time.Millisecond))
 		var lost *registry.LostError
 		if !errors.As(err, &lost) || !lost.Untaken || strings.Contains(err.Error(), "\n") {
 			t.Errorf("err = %v, want what Unlock found out", err)

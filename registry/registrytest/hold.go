@@ -162,8 +162,8 @@ var holdClauses = []clause{
 	}},
 	{"LostUntaken", "a lease that ran out is lost even if nobody took it; Unlock says that nobody did", func(t *testing.T, b Backend) {
 		p := start(t, b, "a")
-		hold := p.lock("foo", registry.WithTTL(100*time.Millisecond))
-		time.Sleep(150 * time.Millisecond)
+		hold := p.lock("foo", registry.WithTTL(500*time.Millisecond))
+		time.Sleep(600 * time.Millisecond)
 		var lost *registry.LostError
 		if err := hold.Unlock(context.Background()); !errors.As(err, &lost) || !lost.Untaken || lost.Reason != registry.LossExpired {
 			t.Errorf("unlock = %v, want an expired lease that nobody took", err)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,30 +33,42 @@ type Backend struct {
 	Bubble func(t *testing.T, clause func(t *testing.T))
 }
 
-// Run runs every clause as a subtest of t.
+// Run runs every clause as a subtest of t. In real time those that wait for
+// renewals and ends of leases run in parallel, as far as go test's -parallel
+// allows.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
-	var all []clause
-	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, keepClauses, lossClauses, nestedClauses, executeClauses,
+	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, nestedClauses, executeClauses,
 		waitClauses, cacheClauses, faultClauses, lateClauses, closeClauses} {
-		all = append(all, group...)
+		for _, c := range group {
+			t.Run(c.name, func(t *testing.T) { c.runOn(t, newBackend(t)) })
+		}
 	}
-	for _, c := range all {
-		t.Run(c.name, func(t *testing.T) {
-			b := newBackend(t)
-			bubble := b.Bubble
-			if bubble == nil {
-				bubble = func(t *testing.T, clause func(*testing.T)) { clause(t) }
-			}
-			bubble(t, func(t *testing.T) {
-				t.Cleanup(func() {
-					if t.Failed() {
-						t.Logf("the rule: %s", c.rule)
-					}
-				})
-				c.run(t, b)
+	t.Run("leases", func(t *testing.T) { // returns when its parallel subtests have ended
+		for _, c := range slices.Concat(keepClauses, lossClauses) {
+			t.Run(c.name, func(t *testing.T) {
+				b := newBackend(t)
+				if b.Bubble == nil {
+					t.Parallel()
+				}
+				c.runOn(t, b)
 			})
-		})
+		}
+	})
+}
+
+func (c clause) runOn(t *testing.T, b Backend) {
+	bubble := b.Bubble
+	if bubble == nil {
+		bubble = func(t *testing.T, clause func(*testing.T)) { clause(t) }
 	}
+	bubble(t, func(t *testing.T) {
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the rule: %s", c.rule)
+			}
+		})
+		c.run(t, b)
+	})
 }
 
 type clause struct {
