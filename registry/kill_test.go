@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func killChild() {
 			if first {
 				fmt.Println("holding")
 			}
-			time.Sleep(rand.N(40 * time.Millisecond))
+			time.Sleep(rand.N(500 * time.Millisecond)) // some are renewed meanwhile
 			return nil
 		}))
 	}
@@ -33,13 +34,13 @@ func killChild() {
 // renewing, giving back. The next holder waits no longer than what is left of
 // the lease and one pause between tries, and nothing stays in the table.
 func TestKill(t *testing.T) {
-	const parallel, rounds = 10, 5
+	const parallel, rounds = 5, 10
 	testdb.Each(t, func(t *testing.T, db *testdb.DB) {
 		t.Parallel() // it mostly waits
 		prepare(t, db)
 		locks := newRegistry(t, db.DB)
-		var mu sync.Mutex // guards longest and held
-		var longest time.Duration
+		var mu sync.Mutex // guards waits and held
+		var waits []time.Duration
 		held := 0
 		var wg sync.WaitGroup
 		for i := range parallel {
@@ -60,7 +61,7 @@ func TestKill(t *testing.T) {
 						t.Error(err)
 					}
 					mu.Lock()
-					longest = max(longest, took)
+					waits = append(waits, took)
 					if took > killTTL/4 {
 						held++
 					}
@@ -69,10 +70,14 @@ func TestKill(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%d kills, %d of them with the lock held; the longest wait was %v", parallel*rounds, held, longest.Round(time.Millisecond))
-		// A second for a machine that is busy with forty processes.
-		if most := killTTL + registry.DefaultIdleBetweenTries + time.Second; longest > most {
-			t.Errorf("a lock was taken over after %v, want at most %v", longest, most)
+		slices.Sort(waits)
+		longest, most := waits[len(waits)-1], killTTL+registry.DefaultIdleBetweenTries
+		t.Logf("%d kills, %d of them with the lock held; half of the waits were below %v, the longest %v",
+			len(waits), held, waits[len(waits)/2].Round(time.Millisecond), longest.Round(time.Millisecond))
+		// On a machine that is busy with twenty processes some come later than
+		// they could.
+		if half := waits[len(waits)/2]; len(waits) != parallel*rounds || half > most || longest > most+10*time.Second {
+			t.Errorf("half of the locks were taken over within %v, want %v; the last after %v", half, most, longest)
 		}
 		if held == 0 {
 			t.Error("no process was killed while it held its lock: the test does not see what it is for")
