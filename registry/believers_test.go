@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,8 +39,14 @@ func (b *believers) look() {
 	}
 }
 
+func (b *believers) remove(h *registry.Hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds = slices.DeleteFunc(b.holds, func(other *registry.Hold) bool { return other == h })
+}
+
 // watch looks all the time until the function that it returns is called.
-func (b *believers) watch() (stop func()) {
+func watch(all ...*believers) (stop func()) {
 	enough := make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {
@@ -48,6 +55,8 @@ func (b *believers) watch() (stop func()) {
 			case <-enough:
 				return
 			case <-time.After(2 * time.Millisecond):
+			}
+			for _, b := range all {
 				b.look()
 			}
 		}

@@ -84,7 +84,7 @@ func (op operation) play(t *testing.T, db *testdb.DB, others *registry.JdbcLockR
 	warm := s.lock(s.locks, "warm "+s.key, cutTTL)
 	s.ok(warm.Renew(t.Context(), registry.WithTTL(cutTTL)))
 	s.ok(warm.Unlock(t.Context()))
-	defer s.watch()()
+	defer watch(&s.believers)()
 	op(s)
 	s.proxy.Heal()
 	s.proxy.Cut() // drivers that still wait for an answer go home
