@@ -183,7 +183,7 @@ func (o *outage) keep(l *lease) {
 func (o *outage) ended(l *lease, err error) {
 	var lost *registry.LostError
 	age := time.Since(l.asked)
-	if !errors.As(err, &lost) || lost.Reason != registry.LossExpired || age < l.ttl*9/10 {
+	if !errors.As(err, &lost) || lost.Reason == registry.LossGone || age < l.ttl*9/10 {
 		o.t.Errorf("%s, %v after its lease was granted or renewed: %v", l.key, age, err)
 	}
 	if l.watched.Err() == nil || l.hold.Held() {
