@@ -19,17 +19,12 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.acquire(ctx, e, l, c, start)
+	hold, err := r.acquire(ctx, e, l, c, start)
 	if err != nil {
 		r.leave(e)
 		return nil, err
 	}
-	hold := g.members[0]
-	r.mu.Lock()
-	e.grant = g
-	closed := r.closed
-	r.mu.Unlock()
-	if closed {
+	if r.isClosing() { // and may not have seen the grant
 		return nil, errors.Join(closedError(l.key), hold.Unlock(ctx))
 	}
 	return hold, nil
@@ -41,17 +36,17 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 // All requests of a call carry the same attempt number, so that one whose
 // outcome stayed unknown is simply repeated: if it did take the row, the next
 // one finds the row to be its own.
-func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c call, start time.Time) (*grant, error) {
+func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c call, start time.Time) (*Hold, error) {
 	req := repository.Request{Key: l.path, Attempt: repository.NewAttempt(), TTL: c.ttl, Name: l.key}
 	a := &attempt{registry: r, lease: req.Lease(), ttl: c.ttl}
 	refused := &NotAcquiredError{Key: l.key}
-	fail := func(err error) (*grant, error) {
+	fail := func(err error) (*Hold, error) {
 		a.end(false, c.ttl)
 		return nil, err
 	}
 	var silence error // the database's last error, nil once it has answered
 	// giveUp ends a wait: because of cause, or of time if that is nil.
-	giveUp := func(cause error) (*grant, error) {
+	giveUp := func(cause error) (*Hold, error) {
 		if silence != nil {
 			silence = unavailable("acquire", l.key, silence)
 		}

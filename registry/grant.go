@@ -38,15 +38,20 @@ type grant struct {
 	failure error // what kept the lease from being given back
 }
 
-func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, token int64, t trust, terms terms) *grant {
+func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, token int64, t trust, terms terms) *Hold {
 	g := &grant{
 		registry: r, entry: e, key: key, attempt: a, token: token, terms: terms, began: t.sent, trust: t, longest: t.ttl,
 		renewing: make(chan struct{}, 1), returned: make(chan struct{}),
 	}
-	g.members = []*Hold{{grant: g}}
-	state, _ := g.Look()
-	g.kept = r.keeper.Keep(g, state)
-	return g
+	hold := &Hold{grant: g}
+	g.members = []*Hold{hold}
+	r.mu.Lock() // nobody finds the grant, and no warning comes, before it is complete
+	defer r.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.grant = g
+	g.kept = r.keeper.Keep(g, g.state())
+	return hold
 }
 
 // left is how long the lease can be relied on, and how long the hold may use
@@ -122,8 +127,7 @@ func (g *grant) isReturning() bool {
 // Key implements renew.Lease.
 func (g *grant) Key() string { return g.attempt.lease.Key }
 
-// Look implements renew.Lease: it notices the end of the lease, and warns of
-// it.
+// Look implements renew.Lease: it notices the end of the lease.
 func (g *grant) Look() (renew.State, bool) {
 	if g.check() != nil {
 		return renew.State{}, false
@@ -133,6 +137,11 @@ func (g *grant) Look() (renew.State, bool) {
 	if g.returning {
 		return renew.State{}, false
 	}
+	return g.state(), true
+}
+
+// state is what Look says, and warns of the end. The caller holds g.mu.
+func (g *grant) state() renew.State {
 	lease, left := g.left()
 	state := renew.State{Remaining: lease, Next: left}
 	if g.terms.renewal && left == lease { // else it lasts longer than the hold may
@@ -149,5 +158,5 @@ func (g *grant) Look() (renew.State, bool) {
 			go g.terms.warn(g.members[0])
 		}
 	}
-	return state, true
+	return state
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/intlock/intlock/renew"
@@ -23,8 +22,7 @@ func TestBackOff(t *testing.T) {
 				s.answer = answer
 				start := time.Now()
 				leases := s.grantMany(200, ttl)
-				time.Sleep(ttl)
-				synctest.Wait()
+				s.sleep(ttl)
 				for _, l := range leases {
 					if l.saw != l.end {
 						t.Fatalf("%s ended at %v, seen at %v", l.key, l.end.Sub(start), l.saw.Sub(start))
@@ -56,7 +54,7 @@ func TestOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *store) {
 				leases := s.grantMany(10_000, 30*time.Second)
-				time.Sleep(50 * time.Second)
+				s.sleep(50 * time.Second)
 				start, looks := time.Now(), s.looks
 				s.answer = func(ctx context.Context, leases []*lease) (int, error) {
 					time.Sleep(time.Millisecond)
@@ -65,7 +63,7 @@ func TestOutage(t *testing.T) {
 					}
 					return len(leases), nil
 				}
-				time.Sleep(12 * time.Second)
+				s.sleep(12 * time.Second)
 				t.Logf("%d requests and %d looks in 12 s without an answer", s.since(start), s.looks-looks)
 				if n := s.since(start); n > 12*100 {
 					t.Errorf("%d requests in 12 s", n)
@@ -73,8 +71,7 @@ func TestOutage(t *testing.T) {
 				if n := s.looks - looks; n > 12*10_000*4 {
 					t.Errorf("%d looks in 12 s", n)
 				}
-				time.Sleep(48 * time.Second)
-				synctest.Wait()
+				s.sleep(48 * time.Second)
 				alive(t, leases)
 			})
 		})
@@ -89,7 +86,10 @@ func TestHung(t *testing.T) {
 		defer close(release)
 		hangs := map[time.Duration]bool{10 * time.Second: true, 11 * time.Second: true, 12 * time.Second: true}
 		s.answer = func(_ context.Context, leases []*lease) (int, error) {
-			if hangs[leases[0].ttl] {
+			s.mu.Lock()
+			hung := hangs[leases[0].ttl]
+			s.mu.Unlock()
+			if hung {
 				<-release
 			}
 			return len(leases), nil
@@ -101,13 +101,11 @@ func TestHung(t *testing.T) {
 		unrenewed := s.grantMany(1, 5*time.Second)[0]
 		unrenewed.ttl = 0
 		others := append(s.grantMany(3000, 30*time.Second), s.grantMany(100, time.Second)...)
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
+		s.sleep(2 * time.Minute)
 		alive(t, others)
 
 		hangs[30*time.Second], hangs[time.Second] = true, true
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		s.sleep(time.Minute)
 		for _, l := range append(append(dead, unrenewed), others...) {
 			if l.saw != l.end {
 				t.Fatalf("%s: the end was seen %v late", l.key, l.saw.Sub(l.end))
@@ -128,14 +126,36 @@ func TestUrgentFirst(t *testing.T) {
 			return len(leases), nil
 		}
 		long := s.grantMany(20_000, time.Minute) // 80 requests, for nine seconds
-		time.Sleep(15 * time.Second)
+		s.sleep(15 * time.Second)
 		short := s.grantMany(10, 4*time.Second)
 		for range 20 {
-			time.Sleep(2 * time.Second)
-			synctest.Wait()
+			s.sleep(2 * time.Second)
 			alive(t, short)
 		}
 		alive(t, long)
+	})
+}
+
+// TestFailingLast: leases that cannot be renewed, however many they are and
+// however soon they end, do not take others with them.
+func TestFailingLast(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store) {
+		s.answer = func(ctx context.Context, leases []*lease) (int, error) {
+			time.Sleep(10 * time.Millisecond)
+			if ttl := leases[0].ttl; ttl > 20*time.Second && ttl < 22*time.Second {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return len(leases), nil
+		}
+		others := append(s.grantMany(300, 23*time.Second), s.grantMany(300, 40*time.Second)...)
+		for i := range 10 { // forty seconds of requests at once
+			s.grantMany(10, 21*time.Second+time.Duration(i)*time.Millisecond)
+		}
+		for range 40 {
+			s.sleep(time.Second)
+			alive(t, others)
+		}
 	})
 }
 
@@ -147,7 +167,7 @@ func TestAgain(t *testing.T) {
 		for i, l := range leases {
 			l.busy = i%10 == 7
 		}
-		time.Sleep(28 * time.Second)
+		s.sleep(28 * time.Second)
 		for _, l := range leases {
 			if n := len(l.asked); l.busy && (n < 10 || n > 100) || !l.busy && n != 2 {
 				t.Errorf("%s (busy %v) was asked about %d times in 28 s", l.key, l.busy, n)
@@ -157,30 +177,30 @@ func TestAgain(t *testing.T) {
 		if n := len(s.requests); n > 100 {
 			t.Errorf("%d requests", n)
 		}
-		time.Sleep(time.Minute)
+		s.sleep(time.Minute)
 		alive(t, leases)
 	})
 }
 
 // TestUselessAnswers: a verdict that nothing shows of does not lead to a storm.
 func TestUselessAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
+	bubble(t, func(t *testing.T, s *store) {
 		s.scheduler = renew.New(func(ctx context.Context, leases []*lease, ttl time.Duration) ([]renew.Verdict, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.requests = append(s.requests, request{})
 			if len(s.requests) > 1000 {
-				t.Fatal("a storm")
+				return []renew.Verdict{renew.Over}, nil
 			}
 			return []renew.Verdict{renew.Kept}, nil
 		})
 		for _, ttl := range []time.Duration{time.Millisecond, time.Second, time.Minute} {
 			s.requests = nil
 			s.grant(fmt.Sprint(ttl), ttl)
-			time.Sleep(ttl)
+			s.sleep(ttl)
 			if n := len(s.requests); n < 5 || n > 40 {
 				t.Errorf("TTL %v: %d requests", ttl, n)
 			}
 		}
-		s.scheduler.Stop()
 	})
 }

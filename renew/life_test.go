@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,17 +20,14 @@ func TestLossIsNoticed(t *testing.T) {
 		var leases []*lease
 		for i := range 500 {
 			ttl := time.Duration(rand.N(int64(40*time.Second))) + 1
-			l := &lease{store: s, key: fmt.Sprint(i), end: time.Now().Add(ttl)}
-			state, _ := l.Look()
-			l.place = s.scheduler.Keep(l, state)
-			leases = append(leases, l)
-			time.Sleep(time.Millisecond)
+			leases = append(leases, (&lease{store: s, key: fmt.Sprint(i), end: time.Now().Add(ttl)}).keep())
+			s.sleep(time.Millisecond)
 		}
 		over := s.grantMany(100, 10*time.Second)
 		for _, l := range over {
 			l.gone = time.Now()
 		}
-		time.Sleep(time.Minute)
+		s.sleep(time.Minute)
 		for _, l := range leases {
 			if l.saw != l.end {
 				t.Errorf("lease %s ended, and was seen %v later", l.key, l.saw.Sub(l.end))
@@ -46,26 +44,25 @@ func TestLossIsNoticed(t *testing.T) {
 // TestEmptyRests: a scheduler without leases looks at nothing and asks nothing,
 // and has no goroutine, or the bubble would not end.
 func TestEmptyRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t) // not stopped
+	bubble(t, func(t *testing.T, s *store) {
 		for _, l := range s.grantMany(1000, time.Second) {
 			l.forget()
 		}
 		for _, l := range s.grantMany(100, time.Second) {
 			l.gone = time.Now()
 		}
-		time.Sleep(2 * time.Second)
+		s.sleep(2 * time.Second)
 		looks, requests := s.looks, len(s.requests)
-		time.Sleep(time.Hour)
+		s.sleep(time.Hour)
 		if s.looks != looks || len(s.requests) != requests {
 			t.Errorf("%d looks and %d requests about nothing", s.looks-looks, len(s.requests)-requests)
 		}
 		l := s.grant("again", time.Second) // and wakes again
-		time.Sleep(time.Minute)
+		s.sleep(time.Minute)
 		alive(t, []*lease{l})
 		s.scheduler.Stop()
 		l = s.grant("stopped", time.Second)
-		time.Sleep(time.Minute)
+		s.sleep(time.Minute)
 		l.place.Changed()
 		l.place.Forget()
 		if !l.saw.IsZero() || len(l.asked) > 0 {
@@ -80,21 +77,17 @@ func TestChanged(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store) {
 		l := s.grant("key", 30*time.Second)
 		for range 100 {
-			time.Sleep(5 * time.Second)
-			s.mu.Lock()
+			s.sleep(5 * time.Second)
 			l.end = time.Now().Add(trusted(l.ttl))
-			s.mu.Unlock()
 			l.place.Changed()
 		}
 		if n := len(l.asked); n > 0 {
 			t.Errorf("asked %d times about a lease that its holder renews", n)
 		}
-		s.mu.Lock()
 		l.end = time.Now().Add(7 * time.Millisecond)
 		l.ttl = 0
-		s.mu.Unlock()
 		l.place.Changed()
-		time.Sleep(time.Second)
+		s.sleep(time.Second)
 		if l.saw != l.end {
 			t.Errorf("it ended at %v, seen at %v", l.end, l.saw)
 		}
@@ -105,66 +98,59 @@ func TestChanged(t *testing.T) {
 // it, does not ask again for what was answered.
 func TestAnswerDuringLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looking, answered chan struct{}
-		l := &slowLease{look: func() {
-			if looking != nil {
-				close(looking)
-				looking = nil
-				<-answered
-			}
-		}}
-		asked := 0
-		ask := make(chan struct{})
+		l := &slowLease{}
+		var asked atomic.Int64
+		answer := make(chan struct{})
 		s := renew.New(func(context.Context, []*slowLease, time.Duration) ([]renew.Verdict, error) {
-			asked++
-			<-ask
-			l.set(30 * time.Second)
+			asked.Add(1)
+			<-answer
+			l.set(30*time.Second, nil)
 			return []renew.Verdict{renew.Kept}, nil
 		})
-		l.set(10 * time.Second)
+		goOn := make(chan struct{})
+		l.set(10*time.Second, nil)
 		state, _ := l.Look()
 		place := s.Keep(l, state)
-		time.Sleep(2 * time.Second) // it is due, and the request does not return
-		if asked != 1 {
-			t.Fatalf("asked %d times", asked)
+		time.Sleep(2 * time.Second)
+		if asked.Load() != 1 {
+			t.Fatalf("asked %d times", asked.Load())
 		}
-		answered = make(chan struct{})
-		looking = make(chan struct{})
-		saw := looking
+		l.set(8*time.Second, goOn)
 		place.Changed()
-		<-saw
-		close(ask)
+		synctest.Wait() // it has looked, and hangs
+		close(answer)
 		synctest.Wait()
-		close(answered) // the look goes on with what it saw before
+		close(goOn) // with what it saw before
 		time.Sleep(5 * time.Second)
-		if asked != 1 {
-			t.Errorf("asked %d times", asked)
+		if asked.Load() != 1 {
+			t.Errorf("asked %d times", asked.Load())
 		}
 		place.Forget()
-		time.Sleep(time.Minute)
 	})
 }
 
 // slowLease has a look that reads first, and then takes its time.
 type slowLease struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below
 	end  time.Time
-	look func()
+	goOn chan struct{} // nil: it takes none
 }
 
-func (l *slowLease) set(d time.Duration) {
+func (l *slowLease) set(left time.Duration, goOn chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.end = time.Now().Add(d)
+	l.end, l.goOn = time.Now().Add(left), goOn
 }
 
 func (l *slowLease) Key() string { return "key" }
 
 func (l *slowLease) Look() (renew.State, bool) {
 	l.mu.Lock()
-	left := time.Until(l.end)
+	left, goOn := time.Until(l.end), l.goOn
 	l.mu.Unlock()
-	l.look()
+	if goOn != nil {
+		<-goOn
+	}
 	return renew.State{TTL: 30 * time.Second, Remaining: left, Next: left}, left > 0
 }
 
@@ -172,8 +158,7 @@ func (l *slowLease) Look() (renew.State, bool) {
 // says most under the race detector.
 func TestRaces(t *testing.T) {
 	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			s := newStore(t)
+		bubble(t, func(t *testing.T, s *store) {
 			s.answer = func(ctx context.Context, leases []*lease) (int, error) {
 				switch rand.N(6) {
 				case 0:
@@ -189,31 +174,34 @@ func TestRaces(t *testing.T) {
 			for i := range 8 {
 				all.Go(func() {
 					for j := range 100 {
+						s.mu.Lock()
 						l := s.grant(fmt.Sprint(i, "-", j), rand.N(50*time.Millisecond)+time.Millisecond)
+						s.mu.Unlock()
 						for range rand.N(4) {
 							time.Sleep(rand.N(20 * time.Millisecond))
 							l.place.Changed()
 						}
+						s.mu.Lock()
 						if rand.N(5) > 0 {
 							go l.place.Forget()
 							l.forget()
 						} else {
-							s.mu.Lock()
 							l.gone = time.Now()
-							s.mu.Unlock()
 						}
+						s.mu.Unlock()
 					}
 				})
 			}
 			if rand.N(2) == 0 {
-				time.Sleep(rand.N(2 * time.Second))
+				s.sleep(rand.N(2 * time.Second))
 				s.scheduler.Stop()
 			}
+			s.mu.Unlock()
 			all.Wait()
-			time.Sleep(time.Second) // then all leases have ended
-			synctest.Wait()
+			s.mu.Lock()
+			s.sleep(time.Second) // then all leases have ended
 			looks, requests := s.looks, len(s.requests)
-			time.Sleep(time.Hour)
+			s.sleep(time.Hour)
 			if s.looks != looks || len(s.requests) != requests {
 				t.Errorf("%d looks and %d requests about nothing", s.looks-looks, len(s.requests)-requests)
 			}

@@ -79,9 +79,9 @@ type Scheduler[L Lease] struct {
 	wake    time.Time // when timer runs off; zero if it is not set
 	beating bool      // a beat is under way, and sets the timer when it is done
 	stopped bool
-	queue   []batch[L] // due, and waiting for one of the requests to return; the most urgent first
-	asking  int        // requests under way
-	base    time.Time  // from which steps count, and where both clocks were compared
+	queue   []due[L]  // waiting for one of the requests to return; the most urgent first
+	asking  int       // requests under way
+	base    time.Time // from which steps count, and where both clocks were compared
 	ahead   time.Duration
 }
 
@@ -105,10 +105,23 @@ type Entry[L Lease] struct {
 	notBefore time.Time // of the next request, after one that failed
 }
 
-type batch[L Lease] struct {
-	entries []*Entry[L]
-	ttl     time.Duration
-	end     time.Time // of the first lease that ends
+// due is a lease that waits for a request.
+type due[L Lease] struct {
+	entry *Entry[L]
+	ttl   time.Duration
+	end   time.Time
+}
+
+// before orders the queue by the ends. What has failed comes last: it may fail
+// until it ends, and must not take others with it.
+func (a due[L]) before(b due[L]) int {
+	if failed := a.entry.pause > 0; failed != (b.entry.pause > 0) {
+		if failed {
+			return 1
+		}
+		return -1
+	}
+	return a.end.Compare(b.end)
 }
 
 // Keep begins to look after lease, which has just been granted, until Forget,
@@ -249,30 +262,18 @@ func (s *Scheduler[L]) beat() {
 	defer s.mu.Unlock()
 	s.beating = false
 	now = time.Now()
-	due := make(map[time.Duration]batch[L])
 	for i, e := range looked {
-		ttl, end := states[i].TTL, now.Add(states[i].Remaining)
-		switch {
-		case over[i] || e.gone || s.stopped:
+		if over[i] || e.gone || s.stopped {
 			e.gone = true
 			continue
-		case s.plan(e, states[i], now):
+		}
+		if s.plan(e, states[i], now) {
 			e.asking = true
-			b, ok := due[ttl]
-			if !ok || end.Before(b.end) {
-				b.end = end
-			}
-			due[ttl] = batch[L]{append(b.entries, e), ttl, b.end}
+			s.queue = append(s.queue, due[L]{e, states[i].TTL, now.Add(states[i].Remaining)})
 		}
 		heap.Push(&s.entries, e)
 	}
-	for ttl, b := range due {
-		slices.SortFunc(b.entries, func(a, b *Entry[L]) int { return cmp.Compare(a.lease.Key(), b.lease.Key()) })
-		for some := range slices.Chunk(b.entries, batchSize) {
-			s.queue = append(s.queue, batch[L]{some, ttl, b.end})
-		}
-	}
-	slices.SortStableFunc(s.queue, func(a, b batch[L]) int { return a.end.Compare(b.end) })
+	slices.SortStableFunc(s.queue, due[L].before)
 	s.ask()
 	s.setTimer()
 }
@@ -290,26 +291,37 @@ func (s *Scheduler[L]) jumped(now time.Time) bool {
 }
 
 // ask starts requests while there are some to start and not too many under
-// way. The caller holds s.mu.
+// way: each for the most urgent lease, and others of its TTL. The caller holds
+// s.mu.
 func (s *Scheduler[L]) ask() {
 	for s.asking < parallel && len(s.queue) > 0 {
-		b := s.queue[0]
-		s.queue = slices.Delete(s.queue, 0, 1)
-		b.entries = slices.DeleteFunc(b.entries, func(e *Entry[L]) bool { return e.gone })
-		if len(b.entries) > 0 {
+		var batch []*Entry[L]
+		ttl := s.queue[0].ttl
+		s.queue = slices.DeleteFunc(s.queue, func(d due[L]) bool {
+			if d.entry.gone {
+				return true
+			}
+			if d.ttl != ttl || len(batch) == batchSize {
+				return false
+			}
+			batch = append(batch, d.entry)
+			return true
+		})
+		if len(batch) > 0 {
+			slices.SortFunc(batch, func(a, b *Entry[L]) int { return cmp.Compare(a.lease.Key(), b.lease.Key()) })
 			s.asking++
-			go s.request(b)
+			go s.request(batch, ttl)
 		}
 	}
 }
 
-func (s *Scheduler[L]) request(b batch[L]) {
-	leases := make([]L, len(b.entries))
-	for i, e := range b.entries {
+func (s *Scheduler[L]) request(batch []*Entry[L], ttl time.Duration) {
+	leases := make([]L, len(batch))
+	for i, e := range batch {
 		leases[i] = e.lease
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit(b.ttl))
-	verdicts, err := s.renew(ctx, leases, b.ttl)
+	ctx, cancel := context.WithTimeout(context.Background(), limit(ttl))
+	verdicts, err := s.renew(ctx, leases, ttl)
 	cancel()
 	if err != nil || len(verdicts) == 0 {
 		verdicts = slices.Repeat([]Verdict{Again}, len(leases))
@@ -317,10 +329,10 @@ func (s *Scheduler[L]) request(b batch[L]) {
 	s.mu.Lock()
 	s.asking--
 	now, luck := time.Now(), rand.Float64()
-	for i, e := range b.entries {
+	for i, e := range batch {
 		e.asking = false
 		if i < len(verdicts) {
-			e.take(verdicts[i], b.ttl, now, luck)
+			e.take(verdicts[i], ttl, now, luck)
 		}
 		s.lookNow(e, now)
 	}

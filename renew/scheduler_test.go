@@ -96,7 +96,10 @@ func TestShortLocksCostNothing(t *testing.T) {
 		for range 1000 {
 			s.Keep(l, l.state).Forget()
 			time.Sleep(longestLook / 2000)
-			if s.timer != timer || s.wake != wake || runtime.NumGoroutine() > goroutines+10 {
+			s.mu.Lock()
+			same := s.timer == timer && s.wake == wake
+			s.mu.Unlock()
+			if !same || runtime.NumGoroutine() > goroutines+10 {
 				t.Fatal("a lock has set the timer or started a goroutine")
 			}
 		}

@@ -19,9 +19,9 @@ import (
 type store struct {
 	t         *testing.T
 	scheduler *renew.Scheduler[*lease]
-	answer    func(ctx context.Context, leases []*lease) (int, error) // how many it can take; nil: all
 
-	mu       sync.Mutex // guards the fields below and in all leases
+	mu       sync.Mutex                                              // guards the fields below and in all leases; a test has it unless it sleeps
+	answer   func(ctx context.Context, leases []*lease) (int, error) // how many it can take; nil: all
 	requests []request
 	running  int
 	looks    int
@@ -61,10 +61,12 @@ func trusted(ttl time.Duration) time.Duration { return ttl - min(ttl/20, time.Se
 // grant has a new lease kept alive.
 func (s *store) grant(key string, ttl time.Duration) *lease {
 	l := &lease{store: s, key: key, ttl: ttl, end: time.Now().Add(trusted(ttl))}
-	state, _ := l.Look()
-	s.mu.Lock() // the first look may come before Keep returns
-	defer s.mu.Unlock()
-	l.place = s.scheduler.Keep(l, state)
+	return l.keep()
+}
+
+func (l *lease) keep() *lease {
+	state, _ := l.look()
+	l.place = l.store.scheduler.Keep(l, state)
 	return l
 }
 
@@ -78,8 +80,6 @@ func (s *store) grantMany(n int, ttl time.Duration) []*lease {
 
 func (l *lease) forget() {
 	l.place.Forget()
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
 	l.forgotten = time.Now()
 }
 
@@ -89,6 +89,10 @@ func (l *lease) Look() (renew.State, bool) {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	l.store.looks++
+	return l.look()
+}
+
+func (l *lease) look() (renew.State, bool) {
 	left := time.Until(l.end)
 	if left <= 0 {
 		if l.saw.IsZero() {
@@ -124,10 +128,11 @@ func (s *store) renew(ctx context.Context, leases []*lease, ttl time.Duration) (
 		l.inFlight = true
 		l.asked = append(l.asked, now)
 	}
+	answer := s.answer
 	s.mu.Unlock()
 	n, err := len(leases), error(nil)
-	if s.answer != nil {
-		n, err = s.answer(ctx, leases)
+	if answer != nil {
+		n, err = answer(ctx, leases)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +169,6 @@ func compare(a, b string) int {
 
 // since counts the requests from start on.
 func (s *store) since(start time.Time) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	n := 0
 	for _, r := range s.requests {
 		if !r.at.Before(start) {
@@ -189,10 +192,20 @@ func (s *store) takes(d time.Duration) {
 func bubble(t *testing.T, f func(t *testing.T, s *store)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
+		s.mu.Lock()
 		f(t, s)
 		s.scheduler.Stop()
-		time.Sleep(time.Minute) // requests under way return
+		s.sleep(time.Minute) // requests under way return
+		s.mu.Unlock()
 	})
+}
+
+// sleep lets the others have mu for d, and until all of them wait.
+func (s *store) sleep(d time.Duration) {
+	s.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	s.mu.Lock()
 }
 
 // alive checks that no lease has ended.
