@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/intlock/intlock/internal/testdb"
-	"github.com/intlock/intlock/internal/vendor"
 	"github.com/intlock/intlock/registry"
 )
 
@@ -93,9 +92,6 @@ func (op operation) play(t *testing.T, db *testdb.DB, others *registry.JdbcLockR
 
 // cutAcquire: the call is a try, or a wait that its time or its context ends.
 func cutAcquire(s *scene) {
-	if s.db.Vendor == vendor.Postgres && s.leavesGhost() {
-		s.t.Skip("a row is left until its TTL")
-	}
 	const wait = 300 * time.Millisecond
 	ctx, opts, most := s.t.Context(), []registry.LockOption{registry.WithTTL(cutTTL)}, wait
 	switch s.n % 3 {
@@ -126,15 +122,6 @@ func cutAcquire(s *scene) {
 		s.t.Errorf("lock = %v, and nobody else has it", err)
 	}
 	s.succeed()
-}
-
-// leavesGhost: with lib/pq an acquire leaves its row after a context ended the
-// wait for a reply that never comes, as the driver does not come back, and
-// after database/sql itself sent it again, as nobody learns of the first one.
-func (s *scene) leavesGhost() bool {
-	left := s.n%3 == 2 && s.to == testdb.ToClient && !s.hangUp
-	return left && (s.kind == blackHole || s.kind == late && (s.when == succeeded || s.when == afterwards)) ||
-		s.kind == late && s.to == testdb.ToServer && s.hangUp && s.when == afterwards
 }
 
 // cutRelease: the row is there or not, but the lock was not lost.
