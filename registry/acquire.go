@@ -73,7 +73,7 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 			// A lease that may have ended before its grant was read is none.
 			err = fmt.Errorf("%w: the answer took %v, the TTL is %v", repository.ErrTransient, elapsed(asked.sent), c.ttl)
 		}
-		a.ghost = a.ghost || unknown(err)
+		a.ghost = a.ghost || unknown(err) || out.Repeated
 		var pause time.Duration
 		switch {
 		case errors.Is(err, errAbandoned):

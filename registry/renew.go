@@ -153,7 +153,7 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 			return err
 		case !errors.Is(err, repository.ErrTransient):
 			return fmt.Errorf("registry: renew lock %s: %w", quote(g.key), err)
-		case !sleep(ctx, pauses.next()):
+		case !sleep(ctx, min(pauses.next(), g.remaining()/4)): // not beyond the end
 			return unavailable("renew", g.key, err)
 		}
 	}

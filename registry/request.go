@@ -99,12 +99,12 @@ func (a *attempt) request(ctx context.Context, req repository.Request, limit tim
 		return out, err
 	}
 	r.background.run(func() {
-		late := <-answers
-		switch { // without an answer the call goes on, and cleans up at its own end
+		late, err := await(answers, limit, nil, nil) // some drivers never come back
+		switch {                                     // without an answer the call goes on, and cleans up at its own end
 		case !a.over.Load():
-		case unknown(late.err):
+		case unknown(err), late.Repeated:
 			r.cleanUp(a.lease, a.ttl, untilTTL)
-		case late.value.Acquired:
+		case late.Acquired:
 			r.cleanUp(a.lease, a.ttl, untilFound)
 		}
 	})

@@ -36,7 +36,9 @@ func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outco
 	v["ttl"], v["holder"], v["lock_name"] = roundUp(req.TTL), r.config.holderText(), cleanName(req.Name)
 	out, err := r.take(ctx, v)
 	if err == nil && out.Acquired && r.draw != nil {
-		return r.drawToken(ctx, v)
+		repeated := out.Repeated
+		out, err = r.drawToken(ctx, v)
+		out.Repeated = repeated
 	}
 	return out, err
 }
@@ -60,7 +62,7 @@ func (r *DefaultLockRepository) acquireInTwo(ctx context.Context, v values) (Out
 		if err == nil {
 			var changed bool
 			if changed, err = r.dialect.changed(result); changed {
-				return Outcome{Acquired: true}, nil
+				return Outcome{Acquired: true, Repeated: again}, nil
 			}
 		}
 		if err != nil && !(s == r.insert && duplicateKey(err)) {
@@ -99,7 +101,7 @@ func (r *DefaultLockRepository) IsAcquired(ctx context.Context, key string) (boo
 		return false, err
 	}
 	var one int
-	found, err := r.isAcquired.query(ctx, r.db, r.values(Lease{Key: key}), &one)
+	found, _, err := r.isAcquired.query(ctx, r.db, r.values(Lease{Key: key}), &one)
 	return found, r.fail(r.isAcquired, err)
 }
 
@@ -136,7 +138,7 @@ func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 // the answer was made is "ask soon".
 func (o Outcome) held(leftMicros int64) Outcome {
 	if o.Acquired {
-		return Outcome{Acquired: true}
+		return Outcome{Acquired: true, Repeated: o.Repeated}
 	}
 	o.ClientID, o.Holder = owner(o.ClientID, o.Holder)
 	o.Remaining = max(0, time.Duration(leftMicros)*time.Microsecond)

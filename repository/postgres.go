@@ -146,11 +146,13 @@ func changedOne(r result) (bool, error) {
 func answerRow(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
 	var out Outcome
 	var number int64
-	if _, err := r.acquire.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &number); err != nil {
+	_, sent, err := r.acquire.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &number)
+	if err != nil {
 		return Outcome{}, err
 	}
+	out.Repeated = sent.again()
 	if out.Acquired && r.config.tokens && r.draw == nil {
-		return Outcome{Acquired: true, Token: number}, nil
+		return Outcome{Acquired: true, Token: number, Repeated: out.Repeated}, nil
 	}
 	return out.held(number), nil
 }

@@ -127,6 +127,10 @@ type Outcome struct {
 	// Remaining is what is left of the holder's lease; 0 means unknown, ask
 	// again soon.
 	Remaining time.Duration
+	// Repeated tells that the request was sent more than once on its way, as
+	// database/sql does when a connection breaks. This is the answer to the
+	// last one; an earlier one may have taken the row too, or may yet.
+	Repeated bool
 }
 
 // LockInfo is one row of the table.

@@ -40,7 +40,7 @@ RETURNING 1, '', '', 0`,
 		run: func(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
 			var out Outcome
 			var left int64
-			held, err := r.peek.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &left)
+			held, _, err := r.peek.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &left)
 			if err != nil || held {
 				return out.held(left), err
 			}

@@ -151,27 +151,27 @@ func (s *statement) exec(ctx context.Context, db Pool, v values) (sql.Result, *s
 // query runs the statement and scans every row. The last row is left in dest:
 // a MariaDB cluster that retries a statement on its own sends the rows of the
 // rolled-back run first.
-func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (found bool, err error) {
+func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (found bool, sent *sendCount, err error) {
+	sent = new(sendCount)
 	stmt, err := s.prepare(ctx, db)
 	if err != nil {
-		return false, err
+		return false, sent, err
 	}
-	sent := new(sendCount)
 	rows, err := stmt.QueryContext(ctx, s.args(v, sent)...)
 	if err != nil {
-		return false, sent.unsure(err)
+		return false, sent, sent.unsure(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			return false, fmt.Errorf("read the answer: %w", err)
+			return false, sent, fmt.Errorf("read the answer: %w", err)
 		}
 		found = true
 	}
 	if err := rows.Err(); err != nil {
-		return false, sent.unsure(err)
+		return false, sent, sent.unsure(err)
 	}
-	return found, rows.Close()
+	return found, sent, rows.Close()
 }
 
 // row is what a SELECT of whole rows gives. A column that it leaves out is zero.

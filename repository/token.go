@@ -43,7 +43,7 @@ func (r *DefaultLockRepository) drawToken(ctx context.Context, v values) (Outcom
 
 // drawnRow reads the token from a row; no row is 0.
 func drawnRow(ctx context.Context, r *DefaultLockRepository, v values) (token int64, err error) {
-	_, err = r.draw.query(ctx, r.db, v, &token)
+	_, _, err = r.draw.query(ctx, r.db, v, &token)
 	return token, err
 }
 

@@ -19,8 +19,8 @@ CREATE TABLE IF NOT EXISTS INT_LOCK (
 ) WITHOUT ROWID;
 
 -- Where fencing tokens come from: one row, made by the first lock call that
--- asks for a token and raised by each after it, in the transaction that takes
--- the lock. Deleting the row starts tokens over.
+-- asks for a token and raised by each after it, on the condition that the lock
+-- is still its caller's. Deleting the row starts tokens over.
 CREATE TABLE IF NOT EXISTS INT_LOCK_TOKEN (
     ID    INTEGER NOT NULL CHECK (ID = 1),
     TOKEN INTEGER NOT NULL,
