@@ -44,10 +44,10 @@ func (a *aggregator) handle(ctx context.Context, d delivery, inside func()) (out
 // it. It reads, thinks, and writes: correct only if nobody else does the same
 // to this group meanwhile.
 //
-// Two things keep it from writing without the lock. ctx ends when the lock is
-// lost, and every step that takes time runs under it. That alone cannot stop a
-// process that was paused between its last look at the clock and its commit,
-// so the transaction asks the lock's row in the end.
+// Two things keep it from writing when the lock is lost. ctx ends then, and
+// every step that takes time runs under it. That alone does not help a process
+// that is paused for longer than its lease just before the commit, so the
+// transaction itself asserts the lock.
 func (a *aggregator) add(ctx context.Context, d delivery) (out outcome, handed bool, err error) {
 	g, err := a.store.load(ctx, d.Group)
 	if err != nil {
@@ -81,8 +81,8 @@ func (a *aggregator) add(ctx context.Context, d delivery) (out outcome, handed b
 		if a.noLock {
 			return nil
 		}
-		// As the last thing before the commit: from here to there nobody can
-		// take the lock, and that should be short.
+		// Last, because it locks the lock's row: until the commit nobody can
+		// take the lock over, nor can it be renewed.
 		hold, _ := registry.HoldFromContext(ctx)
 		return fencing.AssertHeld(ctx, tx, hold)
 	})

@@ -29,11 +29,12 @@ func (c *coordinator) takeBack(p *process, r report) error {
 	c.failures.all++
 	if r.Lost != "" {
 		c.failures.lost++
-		c.screen.note("worker %d lost the lock of %s: %s; its message is sent again", p.number, d.Group, r.Lost)
-	}
-	if t := c.takeover; t != nil && t.delivery == r.ID && r.Lost != "" {
-		t.Lost = r.Lost
-		c.screen.note("%s", c.screen.yellow(fmt.Sprintf("worker %d's write to %s was refused", p.number, d.Group)))
+		text := fmt.Sprintf("worker %d lost the lock of %s: %s; its message is sent again", p.number, d.Group, r.Lost)
+		if t := c.takeover; t != nil && t.delivery == r.ID {
+			t.Lost = r.Lost
+			text = c.screen.yellow(text)
+		}
+		c.screen.note("%s", text)
 	}
 	if d.failures++; d.failures == maxFailures {
 		return fmt.Errorf("message %d of %s failed %d times, at last on worker %d: %s",

@@ -79,7 +79,7 @@ func (s *summary) judge(err error, wasInterrupted bool, want mishap, unclean []s
 	if want != none && !wasInterrupted && err == nil && !s.Takeover.isComplete() {
 		text := "no worker was " + string(want) + " in the middle of a group that another one finished"
 		if want == stopped {
-			text += ", and then refused"
+			text += ", and lost its lock"
 		}
 		fault(text)
 	}

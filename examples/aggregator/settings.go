@@ -57,7 +57,7 @@ func parseSettings(args []string, out io.Writer) (settings, error) {
 	flags.IntVar(&s.groups, "groups", 500, "groups")
 	flags.IntVar(&s.messages, "messages", 5000, "messages of all groups together, not counting duplicates and late ones")
 	flags.Uint64Var(&s.seed, "seed", 0, "`number` that decides the order of the messages (default: random; it is printed)")
-	flags.DurationVar(&s.ttl, "ttl", 2*time.Second, "length of a lease: what a killed or stopped worker makes the others wait; work may take longer, leases are renewed")
+	flags.DurationVar(&s.ttl, "ttl", 2*time.Second, "length of a lease: what a killed or stopped worker makes the others wait; renewed while the work lasts")
 	flags.DurationVar(&s.work, "work", 10*time.Millisecond, "time a worker takes between reading a group and writing it")
 	flags.BoolVar(&s.noLock, "nolock", false, "take no locks, and see what they are for")
 	flags.BoolVar(&kill, "kill", false, "kill a worker in the middle of a group (SIGKILL)")

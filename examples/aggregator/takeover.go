@@ -13,7 +13,7 @@ type takeover struct {
 	After      milliseconds `json:"after_ms"`
 	// How it goes on for a stopped worker.
 	ContinuedAfter milliseconds `json:"continued_after_ms,omitempty"`
-	Lost           string       `json:"lost,omitempty"` // how it had lost the lock, when its write was refused
+	Lost           string       `json:"lost,omitempty"` // how it had lost the lock, so that it wrote nothing
 
 	delivery int // in the middle of which it happened
 }
@@ -31,8 +31,8 @@ func (t *takeover) lines() []string {
 	}
 	if t.Mishap == stopped {
 		lines = append(lines,
-			fmt.Sprintf("worker %d continued after %s: it had lost the lock", t.Worker, t.ContinuedAfter),
-			fmt.Sprintf("(%s), its write was refused", t.Lost))
+			fmt.Sprintf("worker %d continued after %s and wrote nothing: it had lost the lock", t.Worker, t.ContinuedAfter),
+			fmt.Sprintf("(%s)", t.Lost))
 	}
 	return lines
 }

@@ -86,7 +86,9 @@ func (w *worker) run(ctx context.Context, input io.Reader) (err error) {
 	}
 	defer repo.Close()
 	locks, err := registry.New(repo,
-		registry.WithTTL(w.TTL),                            // renewed while the work lasts, however long that is
+		// What others wait for if this process dies. It need not be as long as
+		// the work: leases are renewed.
+		registry.WithTTL(w.TTL),
 		registry.WithIdleBetweenTries(20*time.Millisecond), // the work is short, so is the wait
 		registry.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		// Every loss comes back as an error of ExecuteLocked, and is counted
