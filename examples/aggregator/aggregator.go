@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
+	"github.com/intlock/intlock/fencing"
 	"github.com/intlock/intlock/registry"
 )
 
@@ -15,7 +18,7 @@ type aggregator struct {
 	store  *store
 	worker int
 	work   time.Duration                         // what deciding about a group takes
-	stall  func(ctx context.Context, d delivery) // called before the commit that -kill is about
+	stall  func(ctx context.Context, d delivery) // where -kill and -stop strike
 }
 
 // handle adds a message to its group while holding the group's lock. inside is
@@ -41,9 +44,10 @@ func (a *aggregator) handle(ctx context.Context, d delivery, inside func()) (out
 // it. It reads, thinks, and writes: correct only if nobody else does the same
 // to this group meanwhile.
 //
-// ctx ends when the lock is lost, and every step that takes time runs under
-// it. A lease cannot promise more: a process that is paused for longer than
-// its TTL just before the commit is not stopped by its own clock.
+// Two things keep it from writing when the lock is lost. ctx ends then, and
+// every step that takes time runs under it. That alone does not help a process
+// that is paused for longer than its lease just before the commit, so the
+// transaction itself asserts the lock.
 func (a *aggregator) add(ctx context.Context, d delivery) (out outcome, handed bool, err error) {
 	g, err := a.store.load(ctx, d.Group)
 	if err != nil {
@@ -66,10 +70,21 @@ func (a *aggregator) add(ctx context.Context, d delivery) (out outcome, handed b
 	if g.complete {
 		out = released
 	}
-	err = a.store.save(ctx, g, d, a.worker, func() {
-		if d.Stall && g.complete {
+	mayStall := func(where mishap) {
+		if g.complete && d.Stall == where {
 			a.stall(ctx, d)
 		}
+	}
+	mayStall(stopped)
+	err = a.store.save(ctx, g, d, a.worker, func(tx *sqlx.Tx) error {
+		mayStall(killed)
+		if a.noLock {
+			return nil
+		}
+		// Last, because it locks the lock's row: until the commit nobody can
+		// take the lock over, nor can it be renewed.
+		hold, _ := registry.HoldFromContext(ctx)
+		return fencing.AssertHeld(ctx, tx, hold)
 	})
 	return out, handed, err
 }

@@ -129,27 +129,6 @@ func TestWithoutTheLockThereIsDamage(t *testing.T) {
 	})
 }
 
-func TestAKilledWorkersGroupIsFinishedByAnother(t *testing.T) {
-	testdb.Each(t, func(t *testing.T, db *testdb.DB) {
-		s := runJSON(t, db, 0, append(small, "-kill", "-ttl", "1s")...)
-		if s.Verdict != ok || !reflect.DeepEqual(s.Audit, audit{Released: 40}) {
-			t.Errorf("got %+v", s)
-		}
-		story := s.Takeover
-		if story == nil || story.FinishedBy == 0 || story.FinishedBy == story.Killed {
-			t.Fatalf("take-over: got %+v", story)
-		}
-		left, after := story.LeaseLeft, story.After
-		if left <= 0 || left > 1000 {
-			t.Errorf("left of the lease: got %v, want up to 1s", left)
-		}
-		// The coordinator's clock starts a little after the table was read.
-		if after < left-100 || after > left+5000 {
-			t.Errorf("finished after %v, with %v left of the lease", after, left)
-		}
-	})
-}
-
 func TestARunLeavesTheTablesOfOthersAlone(t *testing.T) {
 	db := testdb.Open(t, "sqlite")
 	if s := runJSON(t, db, 0, append(small, "-keep")...); s.Verdict != ok {
@@ -322,7 +301,8 @@ func TestAnUnusableDatabaseIsAClearError(t *testing.T) {
 
 func TestWrongFlagsAreAClearError(t *testing.T) {
 	for _, args := range [][]string{
-		{"-nosuch"}, {"extra"}, {"-workers", "0"}, {"-groups", "10", "-messages", "9"}, {"-kill", "-nolock"}, {"-ttl", "1ms"},
+		{"-nosuch"}, {"extra"}, {"-workers", "0"}, {"-groups", "10", "-messages", "9"}, {"-ttl", "1ms"},
+		{"-kill", "-nolock"}, {"-stop", "-nolock"}, {"-kill", "-stop"}, {"-stop", "-workers", "1"},
 	} {
 		if e := run(t, args...); e.status != 2 || e.stderr == "" || e.stdout != "" {
 			t.Errorf("%v: got %+v, want exit status 2 and a word about it", args, e)

@@ -26,7 +26,8 @@ type coordinator struct {
 	begun   time.Time
 
 	takeover *takeover
-	killed   time.Time
+	struck   time.Time // when the takeover's mishap happened
+	stopped  *process  // the worker that is stopped now
 	failures failures
 }
 
@@ -63,6 +64,7 @@ func (c *coordinator) run(ctx context.Context) error {
 			err = c.take(ctx, r)
 		case <-ticker.C:
 			c.showProgress()
+			c.resumeInTime()
 		case <-ctx.Done():
 		}
 	}
@@ -90,7 +92,8 @@ func (c *coordinator) deal() {
 	for more := true; more; {
 		more = false
 		for _, p := range c.workers {
-			if p.ready && len(p.outstanding) < c.config.Parallel {
+			// What a stopped worker got now would lie in its pipe.
+			if p.ready && p != c.stopped && len(p.outstanding) < c.config.Parallel {
 				if d, ok := c.feed.next(); ok {
 					p.send(d)
 					more = true
@@ -114,7 +117,7 @@ func (c *coordinator) take(ctx context.Context, r report) error {
 	case isFailed:
 		return c.takeBack(p, r)
 	case isInside:
-		c.killInside(ctx, p, r)
+		c.strike(ctx, p, r)
 	case isExit:
 		return c.bury(p, r.Error)
 	}
@@ -134,9 +137,9 @@ func (c *coordinator) acknowledge(p *process, r report) {
 		c.feed.released(d.Group)
 	}
 	if t := c.takeover; t != nil && t.Group == d.Group && t.FinishedBy == 0 {
-		t.FinishedBy, t.After = p.number, inMilliseconds(time.Since(c.killed))
-		c.screen.note("%s", c.screen.yellow(fmt.Sprintf("worker %d finished %s, %s after the kill",
-			t.FinishedBy, t.Group, t.After)))
+		t.FinishedBy, t.After = p.number, inMilliseconds(time.Since(c.struck))
+		c.screen.note("%s", c.screen.yellow(fmt.Sprintf("worker %d finished %s, %s after worker %d was %s",
+			t.FinishedBy, t.Group, t.After, t.Worker, t.Mishap)))
 	}
 }
 
@@ -147,6 +150,7 @@ const finishWithin = 5 * time.Second
 // finish ends the workers, those that do not end in time by force. Reports
 // still count: on Ctrl-C the last acknowledgements are under way.
 func (c *coordinator) finish() {
+	c.resume()
 	for _, p := range c.workers {
 		p.finish()
 	}

@@ -10,12 +10,21 @@ type delivery struct {
 	Seq    int    `json:"seq"`  // 1 to Size; group and seq identify the message
 	Size   int    `json:"size"` // how many messages make the group complete
 	Amount int64  `json:"amount"`
-	// Stall asks a worker that completes the group with this message to stop
-	// just before its commit, so that it can be killed there (-kill).
-	Stall bool `json:"stall,omitempty"`
+	// Stall asks a worker that completes the group with this message to wait
+	// where this can happen to it.
+	Stall mishap `json:"stall,omitempty"`
 
 	failures int // how often the message was given back; the coordinator's
 }
+
+// mishap is what the coordinator does to a worker in the middle of a group.
+type mishap string
+
+const (
+	none    mishap = ""
+	killed  mishap = "killed"  // just before its commit (-kill)
+	stopped mishap = "stopped" // and continued later, just before its transaction (-stop)
+)
 
 // kind says what a report is about.
 type kind string

@@ -17,7 +17,8 @@ type feed struct {
 
 	amounts map[string][]int64 // by group: what was fed, in sequence
 	groups  []string
-	victim  string // the group in which a worker is killed; none if empty
+	mishap  mishap
+	victim  string // the group in which it happens to a worker; none if empty
 }
 
 // Of every hundred messages so many are sent twice, and of every hundred
@@ -32,10 +33,10 @@ const (
 const openGroups = 24
 
 // newFeed makes the same feed for the same seed.
-func newFeed(groups, messages int, seed uint64, withVictim bool) *feed {
-	f := &feed{late: make(map[string]delivery), amounts: make(map[string][]int64)}
+func newFeed(groups, messages int, seed uint64, m mishap) *feed {
+	f := &feed{late: make(map[string]delivery), amounts: make(map[string][]int64), mishap: m}
 	random := rand.New(rand.NewPCG(seed, 0))
-	if withVictim {
+	if m != none {
 		f.victim = groupName(groups / 3)
 	}
 
@@ -57,8 +58,8 @@ func newFeed(groups, messages int, seed uint64, withVictim bool) *feed {
 			f.amounts[name] = append(f.amounts[name], d.Amount)
 			place := float64(g*messages/groups) + random.Float64()*scatter
 			all = append(all, placed{d, place})
-			// The killed group gets no duplicates, so that the message that
-			// completes it is its last one: no second worker will stall on it.
+			// The victim gets no duplicates, so that the message that completes
+			// it is its last one: no second worker will stall on it.
 			if random.IntN(100) < duplicatePercent && name != f.victim {
 				all = append(all, placed{d, place + random.Float64()*10})
 			}
@@ -96,7 +97,10 @@ func (f *feed) next() (delivery, bool) {
 		if len(*from) > 0 {
 			d := (*from)[0]
 			*from = (*from)[1:]
-			d.Stall = d.Group == f.victim
+			d.Stall = none // also of a message that is sent again
+			if d.Group == f.victim {
+				d.Stall = f.mishap
+			}
 			return d, true
 		}
 	}

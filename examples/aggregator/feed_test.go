@@ -13,7 +13,7 @@ func everything(f *feed) (all []delivery) {
 }
 
 func TestTheSameSeedMakesTheSameFeed(t *testing.T) {
-	first, second, other := newFeed(30, 301, 7, false), newFeed(30, 301, 7, false), newFeed(30, 301, 8, false)
+	first, second, other := newFeed(30, 301, 7, none), newFeed(30, 301, 7, none), newFeed(30, 301, 8, none)
 	if !reflect.DeepEqual(first, second) {
 		t.Error("two feeds of one seed differ")
 	}
@@ -23,7 +23,7 @@ func TestTheSameSeedMakesTheSameFeed(t *testing.T) {
 }
 
 func TestEveryMessageIsFed(t *testing.T) {
-	f := newFeed(30, 301, 7, true)
+	f := newFeed(30, 301, 7, killed)
 	late := len(f.late)
 	type message struct {
 		group string
@@ -35,7 +35,7 @@ func TestEveryMessageIsFed(t *testing.T) {
 	for _, d := range everything(f) {
 		seen[message{d.Group, d.Seq}]++
 		ids[d.ID] = true
-		if d.Stall {
+		if d.Stall == killed {
 			stalls++
 		}
 	}
@@ -60,7 +60,7 @@ func TestEveryMessageIsFed(t *testing.T) {
 }
 
 func TestTheAuditFindsDamage(t *testing.T) {
-	f := newFeed(4, 20, 7, false)
+	f := newFeed(4, 20, 7, none)
 	right := func(group string) output { return output{Group: group, Worker: 1, Result: result(f.amounts[group])} }
 	wrong := right(f.groups[2])
 	wrong.Result = "1 + 1 = 3"

@@ -72,7 +72,7 @@ func coordinatorMain(args []string) int {
 
 // aggregate is one run, from the first message to the verdict.
 func aggregate(ctx context.Context, s settings, b *bench, to *screen) (*summary, error) {
-	f := newFeed(s.groups, s.messages, s.seed, s.kill)
+	f := newFeed(s.groups, s.messages, s.seed, s.mishap)
 	config := workerConfig{
 		Run: b.run, DSN: b.dsn, TTL: s.ttl, Work: s.work, Parallel: s.parallel, NoLock: s.noLock,
 	}
@@ -113,7 +113,7 @@ func aggregate(ctx context.Context, s settings, b *bench, to *screen) (*summary,
 		return nil, err
 	}
 	sum.Audit, sum.LocksLeft = newAudit(f, outputs), left
-	sum.judge(err, wasInterrupted, s.kill, c.failures.unclean)
+	sum.judge(err, wasInterrupted, s.mishap, c.failures.unclean)
 	sum.print(to)
 	return sum, nil
 }

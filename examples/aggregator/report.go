@@ -47,7 +47,7 @@ type summary struct {
 }
 
 // judge sets the verdict. Damage comes first, even of an interrupted run.
-func (s *summary) judge(err error, wasInterrupted, wantKill bool, unclean []string) {
+func (s *summary) judge(err error, wasInterrupted bool, want mishap, unclean []string) {
 	a := s.Audit
 	damage := func(n int, text string) {
 		if n > 0 {
@@ -76,8 +76,12 @@ func (s *summary) judge(err error, wasInterrupted, wantKill bool, unclean []stri
 	for _, text := range unclean {
 		fault(text)
 	}
-	if wantKill && !wasInterrupted && err == nil && (s.Takeover == nil || s.Takeover.FinishedBy == 0) {
-		fault("no worker was killed in the middle of a group that another one finished")
+	if want != none && !wasInterrupted && err == nil && !s.Takeover.isComplete() {
+		text := "no worker was " + string(want) + " in the middle of a group that another one finished"
+		if want == stopped {
+			text += ", and lost its lock"
+		}
+		fault(text)
 	}
 	if wasInterrupted && s.Verdict == ok {
 		s.Verdict = interrupted
@@ -90,8 +94,8 @@ func (s *summary) print(to *screen) {
 	to.note("%s", to.bold("  worker      pid  messages  duplicates  late  released  hand-overs  mean wait  longest"))
 	for _, t := range s.Workers {
 		end := ""
-		if t.Killed {
-			end = to.yellow("  killed")
+		if t.Mishap != none {
+			end = to.yellow("  " + string(t.Mishap))
 		}
 		to.note("  %6d  %7d%s%s", t.Worker, t.PID, t.columns(), end)
 	}
@@ -100,9 +104,8 @@ func (s *summary) print(to *screen) {
 	if s.GivenBack > 0 {
 		to.note("%d deliveries failed and were sent again, %d of them because the lock was lost", s.GivenBack, s.LocksLost)
 	}
-	if t := s.Takeover; t != nil && t.FinishedBy != 0 {
-		to.note("take-over: worker %d was killed in the middle of %s with %s of its lease", t.Killed, t.Group, t.LeaseLeft)
-		to.note("           left, worker %d finished it after %s", t.FinishedBy, t.After)
+	if s.Takeover.isComplete() {
+		to.note("take-over: %s", strings.Join(s.Takeover.lines(), "\n           "))
 	}
 	if s.Verdict == damaged {
 		const shown = 6

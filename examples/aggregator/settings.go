@@ -21,7 +21,7 @@ type settings struct {
 	ttl      time.Duration
 	work     time.Duration
 	noLock   bool
-	kill     bool
+	mishap   mishap
 	keep     bool
 	json     bool
 }
@@ -34,6 +34,7 @@ per group, and a verdict whether every group was released exactly once.
   go run ./examples/aggregator                     on a temporary SQLite file
   go run ./examples/aggregator -nolock             the damage without the lock
   go run ./examples/aggregator -kill               a worker dies in the middle of a group
+  go run ./examples/aggregator -stop               a worker goes on after its lease has ended
   go run ./examples/aggregator -db postgres://user:password@localhost/app
   go run ./examples/aggregator -db 'user:password@tcp(localhost:3306)/app'
 
@@ -47,6 +48,7 @@ failed, 2 for wrong flags or a database that cannot be used, 130 after Ctrl-C.
 
 func parseSettings(args []string, out io.Writer) (settings, error) {
 	var s settings
+	var kill, stop bool
 	flags := flag.NewFlagSet("aggregator", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&s.db, "db", "", "the database, `dsn` of PostgreSQL, MySQL, MariaDB or SQLite (default: a temporary SQLite file)")
@@ -55,10 +57,11 @@ func parseSettings(args []string, out io.Writer) (settings, error) {
 	flags.IntVar(&s.groups, "groups", 500, "groups")
 	flags.IntVar(&s.messages, "messages", 5000, "messages of all groups together, not counting duplicates and late ones")
 	flags.Uint64Var(&s.seed, "seed", 0, "`number` that decides the order of the messages (default: random; it is printed)")
-	flags.DurationVar(&s.ttl, "ttl", 2*time.Second, "length of a lease: what a killed worker makes the others wait")
+	flags.DurationVar(&s.ttl, "ttl", 2*time.Second, "length of a lease: what a killed or stopped worker makes the others wait; renewed while the work lasts")
 	flags.DurationVar(&s.work, "work", 10*time.Millisecond, "time a worker takes between reading a group and writing it")
 	flags.BoolVar(&s.noLock, "nolock", false, "take no locks, and see what they are for")
-	flags.BoolVar(&s.kill, "kill", false, "kill a worker in the middle of a group (SIGKILL)")
+	flags.BoolVar(&kill, "kill", false, "kill a worker in the middle of a group (SIGKILL)")
+	flags.BoolVar(&stop, "stop", false, "stop a worker in the middle of a group (SIGSTOP), and continue it when another has taken the group over")
 	flags.BoolVar(&s.keep, "keep", false, "keep the tables of this run, and the temporary file")
 	flags.BoolVar(&s.json, "json", false, "print the result as JSON; what people read goes to standard error")
 	if err := flags.Parse(args); err != nil {
@@ -82,8 +85,18 @@ func parseSettings(args []string, out io.Writer) (settings, error) {
 		return s, errors.New("-ttl wants at least 200ms, many times what a busy database takes to answer")
 	case s.work < 0:
 		return s, errors.New("-work wants no negative time")
-	case s.kill && s.noLock:
-		return s, errors.New("-kill shows how a lock is taken over, so it cannot go with -nolock")
+	case (kill || stop) && s.noLock:
+		return s, errors.New("-kill and -stop show how a lock is taken over, so they cannot go with -nolock")
+	case kill && stop:
+		return s, errors.New("-kill and -stop are two stories: one in a run")
+	case stop && s.workers < 2:
+		return s, errors.New("-stop wants at least 2 -workers: another one takes over")
+	case stop && !canStop:
+		return s, errors.New("-stop wants signals that this system does not have")
+	case kill:
+		s.mishap = killed
+	case stop:
+		s.mishap = stopped
 	}
 	if s.seed == 0 {
 		var b [4]byte

@@ -65,8 +65,8 @@ func (g *group) put(d delivery) {
 // in the outbox, whatever happens to this process.
 //
 // ctx is the hold's: when the lock is lost it ends and takes the transaction
-// with it. Commit fails then, and nothing is stored.
-func (s *store) save(ctx context.Context, g *group, d delivery, worker int, beforeCommit func()) error {
+// with it. beforeCommit has the last word: on its error nothing is stored.
+func (s *store) save(ctx context.Context, g *group, d delivery, worker int, beforeCommit func(*sqlx.Tx) error) error {
 	complete := 0
 	if g.complete {
 		complete = 1
@@ -97,7 +97,9 @@ func (s *store) save(ctx context.Context, g *group, d delivery, worker int, befo
 			uuid.NewString(), s.run, g.key, worker, result(g.inSequence()))
 	}
 	if err == nil {
-		beforeCommit()
+		err = beforeCommit(tx)
+	}
+	if err == nil {
 		err = tx.Commit()
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ func (m milliseconds) String() string {
 type tally struct {
 	Worker     int          `json:"worker"`
 	PID        int          `json:"pid"`
-	Killed     bool         `json:"killed,omitempty"`
+	Mishap     mishap       `json:"mishap,omitempty"`
 	Messages   int          `json:"messages"` // acknowledged; the next three are among them
 	Duplicates int          `json:"duplicates"`
 	Late       int          `json:"late"`
@@ -70,14 +70,4 @@ func total(all []*tally) *tally {
 func (t *tally) columns() string {
 	return fmt.Sprintf("  %8d  %10d  %4d  %8d  %10d  %9s  %7s",
 		t.Messages, t.Duplicates, t.Late, t.Released, t.Handovers, t.MeanWait, t.MaxWait)
-}
-
-// takeover is the story of a killed worker's group.
-type takeover struct {
-	Group      string       `json:"group"`
-	Killed     int          `json:"killed_worker"`
-	PID        int          `json:"killed_pid"`
-	LeaseLeft  milliseconds `json:"lease_left_ms"`
-	FinishedBy int          `json:"finished_by"` // 0: nobody
-	After      milliseconds `json:"after_ms"`
 }

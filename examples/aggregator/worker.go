@@ -71,7 +71,9 @@ func (w *worker) run(ctx context.Context, input io.Reader) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 
-	db, err := openDatabase(ctx, w.DSN, w.Parallel)
+	// A connection for each message under way, and one for the registry: it
+	// renews the leases of them all in one statement.
+	db, err := openDatabase(ctx, w.DSN, w.Parallel+1)
 	if err != nil {
 		return err
 	}
@@ -84,6 +86,8 @@ func (w *worker) run(ctx context.Context, input io.Reader) (err error) {
 	}
 	defer repo.Close()
 	locks, err := registry.New(repo,
+		// What others wait for if this process dies. It need not be as long as
+		// the work: leases are renewed.
 		registry.WithTTL(w.TTL),
 		registry.WithIdleBetweenTries(20*time.Millisecond), // the work is short, so is the wait
 		registry.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
@@ -97,7 +101,8 @@ func (w *worker) run(ctx context.Context, input io.Reader) (err error) {
 	// now makes the others wait for the TTL.
 	defer func() { err = errors.Join(err, locks.Close(context.WithoutCancel(ctx))) }()
 	w.aggregator = aggregator{
-		locks: locks, noLock: w.NoLock, worker: w.Number, work: w.Work, stall: w.stall,
+		locks: locks, noLock: w.NoLock, worker: w.Number, work: w.Work,
+		stall: func(held context.Context, d delivery) { w.stall(ctx, held, d) },
 		store: &store{db: db, vendor: repo.Vendor(), run: w.Run},
 	}
 
@@ -185,16 +190,6 @@ func (w *worker) handle(ctx context.Context, d delivery) {
 			failed.Lost = string(lost.Reason)
 		}
 		w.report(failed)
-	}
-}
-
-// stall waits to be killed, at the worst moment: the result is written, but
-// not committed.
-func (w *worker) stall(ctx context.Context, d delivery) {
-	w.report(report{Kind: isInside, ID: d.ID})
-	select {
-	case <-time.After(w.TTL / 2): // nobody came
-	case <-ctx.Done():
 	}
 }
 

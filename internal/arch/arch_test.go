@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"schedule":                  {"registry"},
 	"leader":                    {"registry"},
 	"middleware":                {"registry"},
-	"examples/aggregator":       {"registry", "repository", "schema", "github.com/jmoiron/sqlx", "github.com/google/uuid", drivers},
+	"examples/aggregator":       {"registry", "repository", "schema", "fencing", "github.com/jmoiron/sqlx", "github.com/google/uuid", drivers},
 	"cmd/intlock":               {"registry", "repository", "schema", "schedule", drivers},
 	"internal/testdb":           {"internal/testdb/dbserver", "internal/vendor", drivers},
 	"internal/testdb/dbserver":  {"internal/vendor", drivers},
