@@ -44,4 +44,7 @@ var mutants = []mutant{
 	{"expiry by the start of the transaction", []edit{{"repository/postgres.go",
 		"clock:    \"(statement_timestamp() AT", "clock:    \"(now() AT"}},
 		"./repository", "TestAssertInOldTransaction/postgres"},
+	{"commit that does not look whether the lock is held", []edit{{"examples/aggregator/aggregator.go",
+		"return fencing.AssertHeld(ctx, tx, hold)", "_, _ = hold, fencing.AssertHeld; return nil"}},
+		"./examples/aggregator", "TestAWriteWithoutTheLockIsRefused/sqlite"},
 }
