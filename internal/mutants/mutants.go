@@ -33,7 +33,7 @@ var mutants = []mutant{
 		"CLIENT_ID = :client_id AND ATTEMPT IN ({attempts}) AND", ":client_id IS NOT NULL AND 0 NOT IN ({attempts}) AND"}},
 		"./repository", "TestDatabases/plain/sqlite"},
 	{"watchdog that waits for the driver", []edit{
-		{"renew/scheduler.go", "go s.request(b)", "s.mu.Unlock(); s.request(b); s.mu.Lock()"},
+		{"renew/scheduler.go", "go s.request(batch, ttl)", "s.mu.Unlock(); s.request(batch, ttl); s.mu.Lock()"},
 		{"registry/renew.go", "statuses, err := await(answers, limit, nil, nil)", "a := <-answers; statuses, err := a.value, a.err"}},
 		"./registry", "TestMemory/leases/Loss"},
 	{"token drawn before the row is owned", []edit{
