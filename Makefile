@@ -9,7 +9,7 @@ DBS     = go run ./internal/testdb/serve $(SERVE)
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: help run test test-short race mutants check lint vuln cover db clean-cache
+.PHONY: help run test test-short race bench mutants check lint vuln cover db clean-cache
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ race: ## all tests on all databases with the race detector
 
 mutants: ## deliberate faults, one at a time: each must make a test fail
 	$(DBS) -- go run ./internal/mutants $(ARGS)
+
+bench: ## what keeping 10,000 leases alive costs, on all databases
+	$(DBS) -- go test -run '^$$' -bench '$(or $(RUN),.)' -benchtime 1x $(ARGS) ./registry
 
 check: lint vuln mutants race ## everything that must be green before a change is merged
 

@@ -75,8 +75,9 @@ func TestKeepAliveDay(t *testing.T) {
 				t.Errorf("hour %d: %d goroutines, %d at first", hour, n, goroutines)
 			}
 		}
-		t.Logf("%v", d.count)
 		time.Sleep(2 * time.Minute) // the last lost ones hear of it
+		synctest.Wait()
+		t.Logf("%v", d.count)
 		for _, k := range d.all {
 			d.check(k)
 			if k.told == nil && !k.hold.Held() {

@@ -102,7 +102,7 @@ type Entry[L Lease] struct {
 	gone      bool
 	asking    bool // a request about it is under way or queued
 	pause     time.Duration
-	notBefore time.Time // of the next request, after one that failed
+	notBefore time.Time // of the next request
 }
 
 // due is a lease that waits for a request.
@@ -125,8 +125,8 @@ func (a due[L]) before(b due[L]) int {
 }
 
 // Keep begins to look after lease, which has just been granted, until Forget,
-// or until a look or a verdict says that it is over. next is the time of the
-// first look, see State.
+// or until a look or a verdict says that it is over. state is what a look at it
+// shows; the first one may come before Keep returns.
 func (s *Scheduler[L]) Keep(lease L, state State) *Entry[L] {
 	e := &Entry[L]{scheduler: s, lease: lease, index: -1}
 	s.mu.Lock()
