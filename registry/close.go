@@ -82,9 +82,7 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 	for range min(closeParallel, len(held)) {
 		all.Go(func() {
 			for g := range next {
-				if !g.isReturning() { // else its holder is giving it back just now
-					g.lose(LostError{Reason: LossClosed})
-				}
+				g.lose(LostError{Reason: LossClosed}) // unless its holder is giving it back just now
 				if last.Err() == nil {
 					g.giveBack(last, false)
 				}

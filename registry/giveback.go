@@ -36,9 +36,9 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 // is not the holder who gives back, but Close, the holder may work on, and what
 // the row showed says nothing about that.
 func (g *grant) giveBack(ctx context.Context, byHolder bool) error {
-	lost := g.check()
+	g.check()
 	g.mu.Lock()
-	first := !g.returning
+	lost, first := g.lost, !g.returning // from here on nobody else finds a loss
 	g.returning = true
 	longest := g.longest
 	g.mu.Unlock()
@@ -74,7 +74,9 @@ func (g *grant) giveBack(ctx context.Context, byHolder bool) error {
 	case g.failure != nil:
 		g.result = g.failure
 	case !deleted && !doubt:
-		g.result = g.lose(g.diagnose(ctx))
+		loss := g.diagnose(ctx)
+		g.mu.Lock()
+		g.result = g.tell(loss)
 	}
 	g.attempt.end(g.failure != nil, longest)
 	r := g.registry

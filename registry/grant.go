@@ -71,11 +71,15 @@ func (g *grant) remaining() time.Duration {
 	return left
 }
 
-// check reads the clocks and returns the loss, nil while the lease stands.
+// check reads the clocks and returns the loss, nil while the lease stands. It
+// finds no loss while the lease is given back: that is giveBack's to find.
 func (g *grant) check() *LostError {
 	g.mu.Lock()
 	lease, left := g.left()
-	lost, over := g.lost, !g.returning && left <= 0
+	if g.lost != nil || g.returning || left > 0 {
+		defer g.mu.Unlock()
+		return g.lost
+	}
 	end := LostError{Reason: LossExpired, Err: g.trouble}
 	switch {
 	case lease > 0:
@@ -85,21 +89,24 @@ func (g *grant) check() *LostError {
 	case errors.Is(g.trouble, repository.ErrTransient):
 		end.Reason = LossUnreachable
 	}
-	g.mu.Unlock()
-	if lost == nil && over {
-		return g.lose(end)
-	}
-	return lost
+	return g.tell(end)
 }
 
-// lose records the loss, once: ends the contexts and tells the handler, on a
-// goroutine of its own, as it may call back into the registry.
+// lose records what somebody has found out about the row. It returns nil if the
+// lease is being given back.
 func (g *grant) lose(loss LostError) *LostError {
 	g.mu.Lock()
-	if g.lost != nil {
+	if g.lost != nil || g.returning {
 		defer g.mu.Unlock()
 		return g.lost
 	}
+	return g.tell(loss)
+}
+
+// tell records the loss, which is the first, ends the contexts, and calls the
+// handler, on a goroutine of its own, as it may call back into the registry.
+// The caller has found no earlier loss, and holds g.mu, which tell unlocks.
+func (g *grant) tell(loss LostError) *LostError {
 	lost := &loss
 	lost.Key = g.key
 	g.lost = lost

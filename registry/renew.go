@@ -71,16 +71,17 @@ func (g *grant) renewed(asked trust, status repository.LeaseStatus) error {
 	if lost := g.check(); lost != nil {
 		return lost // the answer came after the end; a reported loss stays one
 	}
-	if g.isReturning() { // an Unlock was faster: no row is not a loss then
-		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(g.key))
-	}
 	var err error
 	switch status.State {
 	case repository.LeaseStands:
 	case repository.LeaseBusy:
 		err = errRowLocked
 	default:
-		return g.lose(lossOf(status))
+		if lost := g.lose(lossOf(status)); lost != nil {
+			return lost
+		}
+		// An Unlock was faster: no row is not a loss then.
+		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(g.key))
 	}
 	g.mu.Lock()
 	g.trouble = err

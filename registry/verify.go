@@ -39,7 +39,10 @@ func (h *Hold) Verify(ctx context.Context, ask func(context.Context, repository.
 	case repository.LeaseStands:
 		return nil
 	case repository.LeaseExpired, repository.LeaseTaken, repository.LeaseDeleted:
-		return g.lose(lossOf(status))
+		if lost := g.lose(lossOf(status)); lost != nil {
+			return lost
+		}
+		return h.ended() // an Unlock was faster
 	}
 	return fmt.Errorf("registry: verify lock %s: the answer is %q, which decides nothing", quote(g.key), status.State)
 }
