@@ -91,8 +91,7 @@ func eventually(f func() error) error {
 }
 
 // succeed takes the lock over and adds two, and returns what the counter is then.
-func (p adder) succeed(locks *registry.JdbcLockRegistry) (n int64, err error) {
-	ctx := context.Background()
+func (p adder) succeed(ctx context.Context, locks *registry.JdbcLockRegistry) (n int64, err error) {
 	err = locks.ExecuteLocked(ctx, p.key, func(ctx context.Context) error {
 		hold, _ := registry.HoldFromContext(ctx)
 		err := eventually(func() error { return p.guard.Advance(ctx, p.key, hold.Token()) })
@@ -180,9 +179,10 @@ func TestPause(t *testing.T) {
 					end := time.Now().Add(pauseTTL*12/10 + rand.N(pauseTTL*38/10))
 					var n int64
 					succeeded := make(chan error, 1)
+					ctx, giveUp := context.WithCancel(t.Context())
 					go func() {
 						var err error
-						n, err = p.succeed(locks)
+						n, err = p.succeed(ctx, locks)
 						succeeded <- err
 					}()
 					var err error
@@ -192,12 +192,14 @@ func TestPause(t *testing.T) {
 						time.Sleep(time.Until(end))
 					case <-time.After(6 * pauseTTL):
 						onTime = false
+						giveUp()
 					}
 					child.Cont(t)
 					said := child.WaitLine(t, "woke ", time.Minute)
 					if !onTime {
-						err = <-succeeded
+						<-succeeded
 					}
+					giveUp()
 					after, err2 := p.now()
 					if err := errors.Join(err, err2); err != nil {
 						t.Errorf("the successor: %v", err)

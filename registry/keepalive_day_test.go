@@ -77,7 +77,9 @@ func TestKeepAliveDay(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // the last lost ones hear of it
 		synctest.Wait()
+		d.mu.Lock()
 		t.Logf("%v", d.count)
+		d.mu.Unlock()
 		for _, k := range d.all {
 			d.check(k)
 			if k.told == nil && !k.hold.Held() {
