@@ -84,6 +84,7 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 			return newGrant(r, e, l.key, a, out.Token, asked, c.terms), nil
 		case err == nil:
 			silence = nil
+			req.Polling = true
 			e.outage.end()
 			e.streak.broken(r)
 			steppedBack = false

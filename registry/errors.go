@@ -56,8 +56,9 @@ type NotAcquiredError struct {
 	Waited time.Duration
 	// ClientID and Holder describe the holder at the last look. Holder is "this
 	// process" if another goroutine of this registry has the lock. Both are
-	// empty if it is not known: on MySQL, which cannot tell in the same round
-	// trip, or while others of this process are first in the queue.
+	// empty if it is not known: after a single try on MySQL, which cannot tell
+	// in the same round trip, or while others of this process are first in the
+	// queue.
 	ClientID, Holder string
 	// Remaining is what was left of the holder's lease then; 0 if unknown.
 	Remaining time.Duration

@@ -143,8 +143,6 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 		}), limit, nil, nil)
 		if err == nil {
 			err = g.renewed(asked, answers[0])
-		} else {
-			g.failed(err)
 		}
 		switch {
 		case err == nil:
@@ -173,6 +171,6 @@ func (c *complaint) warn(log func(msg string, args ...any), leases int, err erro
 	defer c.mu.Unlock()
 	if time.Since(c.last) > complaintPause {
 		c.last = time.Now()
-		log("leases not renewed, trying on", "leases", leases, "error", err)
+		go log("leases not renewed, trying on", "leases", leases, "error", err) // which may block
 	}
 }

@@ -62,7 +62,7 @@ const (
 
 // limit is the time of one request.
 func limit(ttl time.Duration) time.Duration {
-	return min(max(ttl/5, 100*time.Millisecond), 5*time.Second)
+	return min(max(ttl/5, 100*time.Millisecond), 2*time.Second)
 }
 
 // step is the distance of the moments at which leases of one TTL are renewed:

@@ -56,7 +56,10 @@ type dialect struct {
 	// executes it and reads the answer.
 	acquire string
 	run     func(context.Context, *DefaultLockRepository, values) (Outcome, error)
-	peek    string // SQLite only: read before write
+	// peek is a read before the write: it locks nothing, and its answer decides
+	// nothing unless it is "held".
+	peek       string
+	alwaysPeek bool // not only where the last answer was "held"
 
 	// acquireToken is acquire with a token drawn in the same statement, where
 	// the vendor can. Elsewhere, and after custom queries, draw is a statement
@@ -114,6 +117,9 @@ FROM {table} WHERE REGION = :region ORDER BY LOCK_KEY`
 	// What a row says about its lease.
 	leaseColumns = `COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, {left} AS remaining`
+
+	peekText = `SELECT COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), {left}
+FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE`
 
 	// Whatever is there under the keys of a batch.
 	findText = `SELECT LOCK_KEY AS lock_key, ` + leaseColumns + `

@@ -40,6 +40,9 @@ func mysql() dialect {
 VALUES ({row})
 ` + onDuplicate(acquired, "IF(LAST_INSERT_ID(2 + 2 * GREATEST(0, {left})) > 0, ATTEMPT, ATTEMPT)"),
 		run: insertID,
+		// A refused attempt locks the row for a moment. If many poll, a renewal,
+		// which passes locked rows, might never find it free.
+		peek: peekText,
 		// FOR UPDATE: the lock row is read as it is now, and stays so until the
 		// token is drawn.
 		draw: `REPLACE INTO {tokens} (LOCK_KEY, REGION)

@@ -34,7 +34,7 @@ func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outco
 	}
 	v := r.values(req.Lease())
 	v["ttl"], v["holder"], v["lock_name"] = roundUp(req.TTL), r.config.holderText(), cleanName(req.Name)
-	out, err := r.take(ctx, v)
+	out, err := r.take(ctx, v, req.Polling)
 	if err == nil && out.Acquired && r.draw != nil {
 		repeated := out.Repeated
 		out, err = r.drawToken(ctx, v)
@@ -43,9 +43,17 @@ func (r *DefaultLockRepository) Acquire(ctx context.Context, req Request) (Outco
 	return out, err
 }
 
-func (r *DefaultLockRepository) take(ctx context.Context, v values) (Outcome, error) {
+func (r *DefaultLockRepository) take(ctx context.Context, v values, polling bool) (Outcome, error) {
 	if r.config.customAcquire() {
 		return r.acquireInTwo(ctx, v)
+	}
+	if r.peek != nil && (polling || r.dialect.alwaysPeek) {
+		var out Outcome
+		var left int64
+		held, _, err := r.peek.query(ctx, r.db, v, &out.ClientID, &out.Holder, &left)
+		if err != nil || held {
+			return out.held(left), r.fail(r.peek, err)
+		}
 	}
 	out, err := r.dialect.run(ctx, r, v)
 	return out, r.fail(r.acquire, err)

@@ -96,6 +96,10 @@ type Request struct {
 	// Name is the readable name of the lock, for people who look at the table.
 	// A store may shorten it, and drops what it cannot represent.
 	Name string
+	// Polling says that the last request of this attempt was refused, so that
+	// this one may well be too. A store for which a refusal is dearer than a
+	// look may look first.
+	Polling bool
 }
 
 // Lease is the grant that an acquired Request stands for, and goes back into

@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -29,23 +28,15 @@ func sqlite() dialect {
 		shift: func(d time.Duration) string {
 			return "(" + clock + " - " + strconv.FormatInt(d.Milliseconds(), 10) + ")"
 		},
-		peek: `SELECT 0, COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), {left}
-FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now} AND {mine} IS NOT TRUE`,
+		peek:       peekText,
+		alwaysPeek: true,
 		acquire: `INSERT INTO {table} ({columns}) VALUES ({row})
 ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
 SET CLIENT_ID = excluded.CLIENT_ID, {expires} = {later}, ATTEMPT = excluded.ATTEMPT,
   HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
 WHERE {mine} OR {expires} < {now}
 RETURNING 1, '', '', 0`,
-		run: func(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {
-			var out Outcome
-			var left int64
-			held, _, err := r.peek.query(ctx, r.db, v, &out.Acquired, &out.ClientID, &out.Holder, &left)
-			if err != nil || held {
-				return out.held(left), err
-			}
-			return answerRow(ctx, r, v)
-		},
+		run: answerRow,
 		draw: `INSERT INTO {tokens} (ID, TOKEN)
 SELECT 1, 1 FROM {table} WHERE ` + standsText + `
 ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1

@@ -22,6 +22,31 @@ var clauses = []clause{
 		a.take(keyA, long)
 		a.acquired(keyA, true)
 	}},
+	{"Polling", "a request of an attempt that was refused before is answered like a first one", func(t *testing.T, h Harness) {
+		a, b := open(t, h, "a"), open(t, h, "b")
+		lease := a.take(keyA, long)
+		req := request(keyA, long)
+		for range 2 {
+			out := b.try(req)
+			if out.Acquired || !h.Blind && (out.ClientID != "" && out.ClientID != "a" || req.Polling && out.ClientID != "a") {
+				t.Fatalf("%+v, want it held by a", out)
+			}
+			h.checkLeft(t, out, long)
+			req.Polling = true
+		}
+		a.delete(lease, true)
+		for range 2 { // free, then its own
+			if out := b.try(req); !out.Acquired {
+				t.Fatalf("%+v, want it acquired", out)
+			}
+		}
+		h.Expire(t, "r1", keyA)
+		other := request(keyA, long)
+		other.Polling = true
+		if out := a.try(other); !out.Acquired {
+			t.Fatalf("%+v, want an expired lease taken over", out)
+		}
+	}},
 	{"Held", "a live lease of another client is answered with holder and time left, without an error", func(t *testing.T, h Harness) {
 		a, b := open(t, h, "a"), open(t, h, "b")
 		a.take(keyA, long)

@@ -1,5 +1,9 @@
 -- Layout of Spring 7
 
+-- acquire (lock_key, region, client_id, attempt)
+SELECT COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), EXPIRED_AFTER)
+FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= UTC_TIMESTAMP(6) AND (CLIENT_ID = ? AND ATTEMPT = ?) IS NOT TRUE;
+
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, client_id, attempt, client_id, client_id, attempt, attempt, client_id, attempt, holder, client_id, attempt, lock_name, client_id, attempt, ttl)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME)
 VALUES (?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, IF(LAST_INSERT_ID(1) > 0, ?, 0), ?, ?)
@@ -63,6 +67,10 @@ REPLACE INTO INT_LOCK_TOKEN (LOCK_KEY, REGION)
 SELECT LOCK_KEY, REGION FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?) AND EXPIRED_AFTER >= UTC_TIMESTAMP(6) FOR UPDATE;
 
 -- Layout of Spring 6.5 and older, timeToLive 10 s
+
+-- acquire (lock_key, region, client_id, attempt)
+SELECT COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), TIMESTAMPDIFF(MICROSECOND, (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND), CREATED_DATE)
+FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (UTC_TIMESTAMP(6) - INTERVAL 10000000 MICROSECOND) AND (CLIENT_ID = ? AND ATTEMPT = ?) IS NOT TRUE;
 
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, client_id, attempt, client_id, client_id, attempt, attempt, client_id, attempt, holder, client_id, attempt, lock_name, client_id, attempt, ttl)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME)

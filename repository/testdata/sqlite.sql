@@ -1,7 +1,7 @@
 -- Layout of Spring 7
 
 -- acquire (lock_key, region, client_id, attempt)
-SELECT 0, COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000
+SELECT COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000
 FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) AND (CLIENT_ID = ? AND ATTEMPT = ?) IS NOT TRUE;
 
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, ttl, client_id, attempt)
@@ -63,7 +63,7 @@ RETURNING TOKEN;
 -- Layout of Spring 6.5 and older, timeToLive 10 s
 
 -- acquire (lock_key, region, client_id, attempt)
-SELECT 0, COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000
+SELECT COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000
 FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) AND (CLIENT_ID = ? AND ATTEMPT = ?) IS NOT TRUE;
 
 -- acquire (lock_key, region, client_id, ttl, attempt, holder, lock_name, ttl, client_id, attempt)
