@@ -182,3 +182,33 @@ func ExampleHold_Context() {
 	// saved under the lock
 	// <nil>
 }
+
+// A lease that is not renewed, and a warning before it ends: for work that
+// wants to decide itself whether it may go on.
+func ExampleWithExpiryWarning() {
+	repo, err := repository.NewMemory(nil) // a database in real life, see the package example
+	if err != nil {
+		log.Fatal(err)
+	}
+	warned := make(chan string)
+	locks, err := registry.New(repo,
+		registry.WithTTL(400*time.Millisecond),
+		registry.WithExpiryWarning(200*time.Millisecond, func(h *registry.Hold) { warned <- h.Key() }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	hold, err := locks.Obtain("report").LockContext(ctx, registry.WithRenewal(false))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("runs out soon:", <-warned)
+	fmt.Println("renewed by hand:", hold.Renew(ctx))
+	fmt.Println("given back:", hold.Unlock(ctx))
+	// Output:
+	// runs out soon: report
+	// renewed by hand: <nil>
+	// given back: <nil>
+}

@@ -11,8 +11,10 @@ import (
 // back. Go has no identity of goroutines, so whoever has the Hold is the
 // owner; it may be passed on, and used by several goroutines at once.
 //
-// A hold has to be unlocked. If it is not, other processes can have the lock
-// when its TTL has passed, but in this process it stays taken.
+// A hold has to be unlocked. If it is not, its lease is renewed as long as the
+// process lives (unless WithMaxHold or WithRenewal say otherwise; then other
+// processes can have the lock when the lease has ended, but in this process it
+// stays taken).
 type Hold struct {
 	grant    *grant
 	released atomic.Bool
@@ -112,8 +114,9 @@ func (h *Hold) endContexts(cause error) {
 // has said no it never says yes again.
 func (h *Hold) Held() bool { return !h.released.Load() && h.grant.check() == nil }
 
-// Remaining is how long the lease can still be relied on, 0 if not at all. It
-// ends a little before the lease in the database does.
+// Remaining is how long the hold can still be relied on if its lease is not
+// renewed, 0 if not at all. It ends a little before the lease in the database
+// does, and with WithMaxHold's time.
 func (h *Hold) Remaining() time.Duration {
 	if !h.Held() {
 		return 0

@@ -120,9 +120,11 @@ func WithOutageLimit(d time.Duration) Option { return option(func(c *config) { c
 func WithPathFor(f func(key string) string) Option { return option(func(c *config) { c.pathFor = f }) }
 
 // WithOnLost sets what is called when a lease is found to be lost, once per
-// lease, whichever way its holder learns of it; users of the sync.Locker view
-// have no other way. It runs on a goroutine of its own, may use the registry,
-// and must not panic. Default: an error in the log.
+// lease: by a renewal that finds the row gone, else when the lease's trusted
+// time ends, whether anybody asks or not, and whatever the database does. Users
+// of the sync.Locker view have no other way to hear of it in time. It runs on a
+// goroutine of its own, may use the registry, and must not panic. Default: an
+// error in the log.
 func WithOnLost(f func(*LostError)) Option { return option(func(c *config) { c.onLost = f }) }
 
 // WithLogger sets the logger for what has no caller to return to: outages that
