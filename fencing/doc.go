@@ -58,7 +58,9 @@
 //   - Commit before you Unlock, which waits for the transaction, fails with
 //     ErrUnavailable, and is made up for after it.
 //   - Do not roll back to a savepoint that is older than the assertion: that may
-//     unlock the row. On MySQL and MariaDB no DDL, which commits.
+//     unlock the row. On MySQL and MariaDB no DDL, which commits; and a deadlock
+//     (1213) in any statement has rolled back everything, so run the whole
+//     transaction again, never that statement alone.
 //   - All transactions under one lock should assert at the same place, first or
 //     last. If one asserts first, and then wants the row of a resource that
 //     another has written to before it asserts, they deadlock, and the database

@@ -27,6 +27,7 @@ type grant struct {
 	mu        sync.Mutex // guards the fields below; never held while anything waits
 	trust     trust
 	trouble   error // why the last renewal failed; nil once one has worked
+	troubled  time.Time
 	warned    bool  // of the end, and not renewed since
 	lost      *LostError
 	members   []*Hold       // not unlocked yet
@@ -84,6 +85,7 @@ func (g *grant) check() *LostError {
 	switch {
 	case lease > 0:
 		end = LostError{Reason: LossMaxHold}
+	case elapsed(g.troubled) > g.terms.ttl/2: // it would have been tried again since
 	case errors.Is(g.trouble, errRowLocked):
 		end = LostError{Reason: LossBlocked}
 	case errors.Is(g.trouble, repository.ErrTransient):

@@ -63,7 +63,7 @@ func take(grants []*grant, asked trust, statuses []repository.LeaseStatus) []ren
 func (g *grant) failed(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.trouble = err
+	g.trouble, g.troubled = err, time.Now()
 }
 
 // renewed takes note of a renewal's answer.
@@ -84,7 +84,7 @@ func (g *grant) renewed(asked trust, status repository.LeaseStatus) error {
 		return fmt.Errorf("%w: renew %s", ErrNotHeld, quote(g.key))
 	}
 	g.mu.Lock()
-	g.trouble = err
+	g.trouble, g.troubled = err, time.Now()
 	// A renewal never shortens a lease, so the later of two ends is good.
 	asked.ttl = min(asked.ttl, status.Remaining)
 	if asked.remaining() > g.trust.remaining() {
