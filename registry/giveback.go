@@ -125,7 +125,7 @@ func (g *grant) delete(ctx context.Context) (deleted, doubt bool, err error) {
 // diagnose finds out what became of a row that is not this lease's any more, by
 // a renewal that cannot succeed.
 func (g *grant) diagnose(ctx context.Context) LostError {
-	limit := min(statementLimit(g.terms.ttl), time.Second)
+	const limit = time.Second
 	answers, err := await(ask(ctx, g.registry, limit, func(ctx context.Context) ([]repository.LeaseStatus, error) {
 		return g.registry.repo.Renew(ctx, []repository.Lease{g.attempt.lease}, g.terms.ttl)
 	}), limit, nil, nil)

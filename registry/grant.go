@@ -28,7 +28,7 @@ type grant struct {
 	trust     trust
 	trouble   error // why the last renewal failed; nil once one has worked
 	troubled  time.Time
-	warned    bool  // of the end, and not renewed since
+	warned    bool // of the end, and not renewed since
 	lost      *LostError
 	members   []*Hold       // not unlocked yet
 	longest   time.Duration // TTL ever asked for: what a row may still have

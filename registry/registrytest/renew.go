@@ -13,11 +13,11 @@ import (
 var renewClauses = []clause{
 	{"Renew", "13, 15, 39: renewing keeps the lock beyond its TTL", func(t *testing.T, b Backend) {
 		p, q := start(t, b, "a"), start(t, b, "b")
-		hold := p.lock("foo", registry.WithTTL(400*time.Millisecond))
+		hold := p.lock("foo", registry.WithTTL(time.Second))
 		ctx := hold.Context(context.Background())
 		for range 4 {
-			time.Sleep(150 * time.Millisecond)
-			if err := hold.Renew(context.Background(), registry.WithTTL(400*time.Millisecond)); err != nil {
+			time.Sleep(400 * time.Millisecond)
+			if err := hold.Renew(context.Background(), registry.WithTTL(time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			q.refused("foo")
@@ -25,7 +25,7 @@ var renewClauses = []clause{
 		if err := p.RenewLock(context.Background(), "foo", registry.WithTTL(5*time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(450 * time.Millisecond)
+		time.Sleep(1100 * time.Millisecond)
 		q.refused("foo")
 		if ctx.Err() != nil || !hold.Held() {
 			t.Errorf("the context ended (%v) although the lease was renewed", context.Cause(ctx))

@@ -92,7 +92,7 @@ var waitClauses = []clause{
 				mu.Unlock()
 				h.Unlock(context.Background())
 			})
-			time.Sleep(5 * time.Millisecond) // each is queued before the next comes
+			time.Sleep(20 * time.Millisecond) // each is queued before the next comes
 		}
 		p.unlock(hold, nil)
 		wg.Wait()
