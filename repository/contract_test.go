@@ -154,7 +154,14 @@ func (s setting) run(t *testing.T, db *testdb.DB) {
 			Expire:         func(t *testing.T, r, key string) { expire(t, used, s.spring6, region(r), key) },
 		}
 	})
+	deadlocks := 0
 	for _, line := range mark.NewErrors(t) {
+		// MySQL may let two deadlock that wait for a row which is just being
+		// deleted; one is told so and asks again.
+		if db.Vendor == vendor.MySQL && strings.Contains(line, "deadlock detected") && deadlocks < 20 {
+			deadlocks++
+			continue
+		}
 		// Under SERIALIZABLE the loser of a race is told so by an error, and
 		// InnoDB deadlocks when an UPDATE that found nothing is followed by an
 		// INSERT, as in custom queries: the price of the setting, not a fault.
