@@ -122,8 +122,12 @@ func pauseChild() {
 		n := must(p.now())
 		last := time.Now()
 		fmt.Println("holding") // and from here on it may be stopped
-		for time.Since(last) < pauseTTL {
-			last = time.Now()
+		for {
+			now := time.Now() // one look at the clock: a stop between two would go unseen
+			if now.Sub(last) >= pauseTTL {
+				break
+			}
+			last = now
 			time.Sleep(5 * time.Millisecond)
 		}
 		held := hold.Held() // the first question after the pause
