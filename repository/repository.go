@@ -83,6 +83,37 @@ type LockRepository interface {
 	Close() error
 }
 
+// BatchRepository is a LockRepository that takes several requests to the store
+// at once, for those that were made while it was busy with others. All that is
+// said of Acquire and Delete holds for each request of a batch: it has its own
+// outcome, its own token and its own error, and a bad one never fails its
+// neighbours.
+//
+// Answer i is about request i. A repository that cannot take all of them at
+// once takes the first ones, one at least, and returns as many answers. No key
+// may occur twice in a batch. The order in which a batch takes its keys must
+// not let two batches of different processes deadlock, and a row that somebody's
+// transaction has locked must not hold up the others: its answer is ErrAlone.
+//
+// An error beside the answers is about all of them: none was executed if it is
+// permanent or matches ErrNotExecuted, else nothing is known of any.
+type BatchRepository interface {
+	LockRepository
+
+	// AcquireBatch is Acquire for each of reqs.
+	AcquireBatch(ctx context.Context, reqs []Request) ([]Answer[Outcome], error)
+
+	// DeleteBatch is Delete for each of leases.
+	DeleteBatch(ctx context.Context, leases []Lease) ([]Answer[bool], error)
+}
+
+// Answer is what a batch says of one of its requests: what the operation for
+// one returns.
+type Answer[T any] struct {
+	Value T
+	Err   error
+}
+
 // Request asks for one key.
 type Request struct {
 	// Key is the LOCK_KEY to take, 1 to 36 printable ASCII characters.
@@ -118,8 +149,8 @@ type Outcome struct {
 	// Acquired tells whether the lease is granted. The fields below Token
 	// describe the holder and are zero when it is.
 	Acquired bool
-	// Token is the grant's fencing token: positive, and above the token of
-	// every earlier grant of the key in its region, however those leases ended
+	// Token is the grant's fencing token: a positive multiple of TokenStep, above
+	// the token of every earlier grant of the key in its region, however those leases ended
 	// and whoever deleted their rows. 0 for a refusal, and from a repository
 	// that draws none (see WithTokens).
 	Token int64
@@ -147,6 +178,12 @@ type LockInfo struct {
 	Remaining time.Duration
 }
 
+// TokenStep is the distance between tokens of the store: they are multiples of
+// it. The numbers between the token of a grant and the next multiple are the
+// holder's own. A registry gives them to those of its goroutines that it hands
+// the lease on to, so that each has a higher token than the one before.
+const TokenStep = 1 << 10
+
 // MinTTL is the shortest lease: the precision of the coarsest store.
 const MinTTL = time.Millisecond
 
@@ -164,6 +201,10 @@ var (
 	// ErrNotExecuted is matched by transient errors of requests that had no
 	// effect and never will: the database refused them, or was not reached.
 	ErrNotExecuted = errors.New("repository: request not executed")
+
+	// ErrAlone is the answer to a request of a batch that was not executed,
+	// because it has to be made alone: by Acquire or Delete.
+	ErrAlone = errors.New("repository: this request has to be made alone")
 
 	// ErrClosed is returned by operations on a closed repository.
 	ErrClosed = errors.New("repository: closed")
