@@ -82,9 +82,9 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 	for range min(closeParallel, len(held)) {
 		all.Go(func() {
 			for g := range next {
-				g.lose(LostError{Reason: LossClosed}) // unless its holder is giving it back just now
+				lost := g.lose(LostError{Reason: LossClosed}) // unless its holder is giving it back just now
 				if last.Err() == nil {
-					g.giveBack(last, false)
+					g.giveBack(last, false, lost, time.Now())
 				}
 				if err := g.failedToReturn(); err != nil {
 					mu.Lock()
@@ -96,7 +96,7 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 	}
 	for _, g := range held {
 		select {
-		case <-g.returned:
+		case <-g.done():
 			continue
 		case <-grace.Done():
 		}

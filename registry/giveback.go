@@ -10,21 +10,29 @@ import (
 	"github.com/intlock/intlock/repository"
 )
 
-// drop ends one hold, and gives the lease back with the last one.
+// drop ends one hold. With the last one the lease is handed to the next in the
+// queue, or given back.
 func (g *grant) drop(ctx context.Context, h *Hold) error {
-	lost := g.check()
+	now := time.Now()
+	lost := g.checkAt(now)
 	g.mu.Lock()
-	g.members = slices.DeleteFunc(g.members, func(m *Hold) bool { return m == h })
+	if i := slices.Index(g.members, h); i >= 0 {
+		g.members = slices.Delete(g.members, i, i+1)
+	}
 	last := len(g.members) == 0
 	limit := min(max(g.trust.ttl, time.Second), longestStatement)
 	g.mu.Unlock()
 	h.endContexts(ErrReleased)
-	if last {
+	switch {
+	case last && lost == nil && g.handOver(now):
+		return nil
+	case last && g.registry.immediate:
+		return g.giveBack(ctx, true, lost, now)
+	case last:
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
-		return g.giveBack(ctx, true)
-	}
-	if lost != nil {
+		return g.giveBack(ctx, true, lost, now)
+	case lost != nil:
 		return lost
 	}
 	return nil
@@ -34,18 +42,20 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 // once; a second caller gets the result of the first. The turn goes on in any
 // case: nobody in this process should wait for a database that is away. If it
 // is not the holder who gives back, but Close, the holder may work on, and what
-// the row showed says nothing about that.
-func (g *grant) giveBack(ctx context.Context, byHolder bool) error {
-	g.check()
+// the row showed says nothing about that. lost is what a check at now found.
+func (g *grant) giveBack(ctx context.Context, byHolder bool, lost *LostError, now time.Time) error {
 	g.mu.Lock()
-	lost, first := g.lost, !g.returning // from here on nobody else finds a loss
+	if lost == nil {
+		lost = g.lost // somebody was faster
+	}
+	first := !g.returning // from here on nobody else finds a loss
 	g.returning = true
 	longest := g.longest
 	g.mu.Unlock()
 	g.kept.Forget()
 	if !first {
 		select {
-		case <-g.returned:
+		case <-g.done():
 			return g.result
 		case <-ctx.Done():
 			return unavailable("give back", g.key, contextCause(ctx))
@@ -80,24 +90,50 @@ func (g *grant) giveBack(ctx context.Context, byHolder bool) error {
 	}
 	g.attempt.end(g.failure != nil, longest)
 	r := g.registry
-	g.entry.streak.freed = time.Now()
+	if !r.immediate {
+		now = time.Now()
+	}
+	g.entry.streak.freed = now
 	r.mu.Lock()
 	g.entry.grant = nil
 	r.passTurn(g.entry)
-	r.unuse(g.entry)
+	r.unuse(g.entry, now)
 	r.mu.Unlock()
-	close(g.returned)
+	g.end()
 	return g.result
+}
+
+// end says that the lease is not this grant's any more.
+func (g *grant) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+	if g.returned != nil {
+		close(g.returned)
+	}
+}
+
+// done is closed when the lease is not this grant's any more.
+func (g *grant) done() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.returned == nil {
+		g.returned = make(chan struct{})
+		if g.ended {
+			close(g.returned)
+		}
+	}
+	return g.returned
 }
 
 // failedToReturn is what kept the lease from being given back, nil if nothing.
 func (g *grant) failedToReturn() error {
-	select {
-	case <-g.returned:
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended {
 		return g.failure
-	default: // its holder's own Unlock is still at it
-		return unavailable("give back", g.key, errNoAnswer)
 	}
+	return unavailable("give back", g.key, errNoAnswer) // its holder's own Unlock is still at it
 }
 
 // delete deletes the row, trying again while the database does not answer.
@@ -105,6 +141,10 @@ func (g *grant) failedToReturn() error {
 // not mean "lost".
 func (g *grant) delete(ctx context.Context) (deleted, doubt bool, err error) {
 	var pauses backoff
+	if g.registry.immediate {
+		deleted, err = g.registry.repo.Delete(context.Background(), g.attempt.lease)
+		return deleted, false, err
+	}
 	for {
 		// A third of the time for each try: a dead connection is not the end.
 		limit := longestStatement / 3

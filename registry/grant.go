@@ -10,57 +10,64 @@ import (
 	"github.com/intlock/intlock/repository"
 )
 
-// grant is one lease of this process, from the answer of the database to its
-// return. One or, by re-entrance, several holds share it.
+// grant is one lease of this process, from the answer of the database, or from
+// the goroutine that had it before, to its return. One or, by re-entrance,
+// several holds share it. It is one piece of memory, as there is one for every
+// lock call.
 type grant struct {
 	registry *JdbcLockRegistry
 	entry    *entry
 	key      string
 	attempt  *attempt
 	token    int64 // 0 if the repository draws none
+	handed   int   // how often the lease was handed on since the database granted it
 	terms    terms
 	began    time.Time
-	kept     *renew.Entry[*grant]
-	renewing chan struct{} // one Hold.Renew at a time; a token is in it while one runs
-	returned chan struct{} // closed when the lease was given back, or could not be
+	kept     renew.Entry[*grant]
+
+	claim attempt // what attempt points to, unless the lease was handed on
+	first Hold
+	one   [1]*Hold // what members begins with
 
 	mu        sync.Mutex // guards the fields below; never held while anything waits
 	trust     trust
 	trouble   error // why the last renewal failed; nil once one has worked
 	troubled  time.Time
 	warned    bool // of the end, and not renewed since
+	verified  bool // a transaction may go by this lease, see Hold.Verify
 	lost      *LostError
 	members   []*Hold       // not unlocked yet
 	longest   time.Duration // TTL ever asked for: what a row may still have
 	returning bool          // giveBack has begun
+	ended     bool          // it is done
+	renewing  chan struct{} // one Hold.Renew at a time: a token is in it while one runs; nil before the first
+	returned  chan struct{} // closed when ended is set; nil if nobody waits for it
 
-	// Written by giveBack before returned is closed.
+	// Written by giveBack before ended is set.
 	result  error // what Unlock says
 	failure error // what kept the lease from being given back
 }
 
-func newGrant(r *JdbcLockRegistry, e *entry, key string, a *attempt, token int64, t trust, terms terms) *Hold {
-	g := &grant{
-		registry: r, entry: e, key: key, attempt: a, token: token, terms: terms, began: t.sent, trust: t, longest: t.ttl,
-		renewing: make(chan struct{}, 1), returned: make(chan struct{}),
-	}
-	hold := &Hold{grant: g}
-	g.members = []*Hold{hold}
-	r.mu.Lock() // nobody finds the grant, and no warning comes, before it is complete
-	defer r.mu.Unlock()
+// begin makes the grant known, as it is at now. The caller holds registry.mu:
+// nobody finds the grant, and no warning comes, before it is complete.
+func (g *grant) begin(t trust, now time.Time) *Hold {
+	hold := &g.first
+	hold.grant = g
+	g.one[0] = hold
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e.grant = g
-	g.kept = r.keeper.Keep(g, g.state())
+	g.trust, g.longest, g.members = t, max(g.longest, t.ttl), g.one[:]
+	g.entry.grant = g
+	g.registry.keeper.Keep(&g.kept, g, g.state(now), now)
 	return hold
 }
 
 // left is how long the lease can be relied on, and how long the hold may use
 // it: the end of its maximum time may come first. The caller holds g.mu.
-func (g *grant) left() (lease, hold time.Duration) {
-	lease = g.trust.remaining()
+func (g *grant) left(now time.Time) (lease, hold time.Duration) {
+	lease = g.trust.at(now)
 	if g.terms.maxHold > 0 {
-		return lease, min(lease, g.terms.maxHold-elapsed(g.began))
+		return lease, min(lease, g.terms.maxHold-between(g.began, now))
 	}
 	return lease, lease
 }
@@ -68,15 +75,17 @@ func (g *grant) left() (lease, hold time.Duration) {
 func (g *grant) remaining() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, left := g.left()
+	_, left := g.left(time.Now())
 	return left
 }
 
 // check reads the clocks and returns the loss, nil while the lease stands. It
 // finds no loss while the lease is given back: that is giveBack's to find.
-func (g *grant) check() *LostError {
+func (g *grant) check() *LostError { return g.checkAt(time.Now()) }
+
+func (g *grant) checkAt(now time.Time) *LostError {
 	g.mu.Lock()
-	lease, left := g.left()
+	lease, left := g.left(now)
 	if g.lost != nil || g.returning || left > 0 {
 		defer g.mu.Unlock()
 		return g.lost
@@ -146,12 +155,12 @@ func (g *grant) Look() (renew.State, bool) {
 	if g.returning {
 		return renew.State{}, false
 	}
-	return g.state(), true
+	return g.state(time.Now()), true
 }
 
 // state is what Look says, and warns of the end. The caller holds g.mu.
-func (g *grant) state() renew.State {
-	lease, left := g.left()
+func (g *grant) state(now time.Time) renew.State {
+	lease, left := g.left(now)
 	state := renew.State{Remaining: lease, Next: left}
 	if g.terms.renewal && left == lease { // else it lasts longer than the hold may
 		state.TTL = g.terms.ttl

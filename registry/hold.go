@@ -156,7 +156,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 
 // holdIn returns the hold of this lock that ctx carries.
 func (l *JdbcLock) holdIn(ctx context.Context) *Hold {
-	h, _ := ctx.Value(holdKey{l.registry, l.path}).(*Hold)
+	h, _ := ctx.Value(l.asked).(*Hold)
 	return h
 }
 

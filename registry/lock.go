@@ -18,6 +18,9 @@ import (
 type JdbcLock struct {
 	registry  *JdbcLockRegistry
 	key, path string
+	bad       error  // why the path cannot be a LOCK_KEY
+	asked     any    // holdKey, what a context is asked for
+	entry     *entry // the key's state while it is remembered, nil if another lock's is; guarded by registry.mu
 
 	mu  sync.Mutex // guards err
 	err error      // of the last Unlock
@@ -47,7 +50,7 @@ func (l *JdbcLock) Key() string { return l.key }
 func (l *JdbcLock) LockContext(ctx context.Context, opts ...LockOption) (*Hold, error) {
 	c, err := l.registry.newCall(opts)
 	if err == nil {
-		err = checkPath(l.key, l.path)
+		err = l.bad
 	}
 	if err != nil {
 		return nil, err
@@ -114,7 +117,7 @@ func (l *JdbcLock) Unlock() {
 	r := l.registry
 	r.mu.Lock()
 	var hold *Hold
-	if e := r.cache.entries[l.path]; e != nil {
+	if e := r.cache.of(l); e != nil {
 		hold, e.hold = e.hold, nil
 	}
 	r.mu.Unlock()

@@ -21,6 +21,9 @@ type config struct {
 	capacity    int
 	outageLimit time.Duration
 	pathFor     func(string) string
+	batching    bool
+	handOver    bool
+	wakeUp      WakeUp // nil: none
 	onLost      func(*LostError)
 	logger      *slog.Logger
 }
@@ -96,10 +99,12 @@ func WithExpiryWarning(before time.Duration, warn func(*Hold)) LeaseOption {
 	return func(t *terms) { t.warnBefore, t.warn = before, warn }
 }
 
-// WithIdleBetweenTries sets how long a waiter pauses between two attempts
-// while another process holds the lock; each pause is drawn between half of it
-// and all of it. A shorter one takes over sooner and asks the database more
-// often. Default: 100 ms, Spring's.
+// WithIdleBetweenTries sets the longest pause of a waiter between two attempts
+// while another process holds the lock. The first pauses are shorter, a fiftieth
+// of it at least: they grow with the time that was waited, so that short work is
+// followed up at once and long work does not cost many looks. Each is drawn
+// between half of its length and all of it. Default: 100 ms, Spring's, whose
+// pauses are all of that length.
 func WithIdleBetweenTries(d time.Duration) Option { return option(func(c *config) { c.idle = d }) }
 
 // WithCacheCapacity limits how many locks the registry remembers. Those that
@@ -130,6 +135,34 @@ func WithOnLost(f func(*LostError)) Option { return option(func(c *config) { c.o
 // WithLogger sets the logger for what has no caller to return to: outages that
 // are waited out, releases that failed, lost locks. Default: slog.Default().
 func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
+
+// WithBatching says whether requests that come in while the database is busy
+// with others go to it together, in one statement, if the repository can do so
+// (repository.BatchRepository). It costs a lone caller nothing, and with many
+// goroutines it makes several times as many locks per second, as the database
+// commits once for many. Each request keeps its own outcome, token and context.
+// Default: true.
+func WithBatching(on bool) Option { return option(func(c *config) { c.batching = on }) }
+
+// WithLocalHandOver says whether a lock that is given back may pass to the next
+// goroutine of this process that waits for it, without a visit to the database:
+// the lease stays, the next holder gets a hold of its own and a higher token.
+// That goes on for a limited number of times and for a limited time, a second at
+// first, then the lease goes back and others get their chance. It is done
+// between calls that have the same TTL and are renewed, while half of the TTL or
+// more is left and the last renewal worked, and not with a hold that was
+// verified in a transaction (fencing.AssertHeld): its lease goes back to the
+// database, which waits for that transaction.
+//
+// An Unlock that hands the lease on asks no database, so it does not see that
+// somebody has deleted the row; the next holder hears of it. Default: true.
+func WithLocalHandOver(on bool) Option { return option(func(c *config) { c.handOver = on }) }
+
+// WithWakeUp has somebody tell those who wait for a lock that it may be free, so
+// that they get it within about a millisecond instead of at their next poll. The
+// registry starts w and stops it when it is closed. See the packages below
+// wakeup. Default: polling alone.
+func WithWakeUp(w WakeUp) Option { return option(func(c *config) { c.wakeUp = w }) }
 
 type lockOption func(*call)
 

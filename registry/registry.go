@@ -23,17 +23,22 @@ type JdbcLockRegistry struct {
 	clientID string
 	config   config
 
-	closing    chan struct{} // closed by Close: ends every wait
-	done       chan struct{} // closed when Close is done
-	keeper     *renew.Scheduler[*grant]
-	renewals   complaint
-	background tasks // lock calls, statements and clean-ups under way
-	open       context.Context
-	shut       context.CancelFunc // ends open, when Close returns: the life of clean-ups
+	closing   chan struct{} // closed by Close: ends every wait
+	done      chan struct{} // closed when Close is done
+	keeper    *renew.Scheduler[*grant]
+	immediate bool // the repository never waits, so it is asked on the caller's goroutine
+	// Elsewhere requests go by these.
+	acquisitions lane[repository.Request, repository.Outcome]
+	deletions    lane[repository.Lease, bool]
+	renewals     complaint
+	background   tasks // lock calls, statements and clean-ups under way
+	open         context.Context
+	shut         context.CancelFunc // ends open, when Close returns: the life of clean-ups
 
-	mu     sync.Mutex // guards the fields below and everything in cache; taken before grant.mu
-	cache  cache
-	closed bool
+	mu      sync.Mutex // guards the fields below and everything in cache; taken before grant.mu
+	cache   cache
+	awaited map[string]*entry // by path, those that config.wakeUp is to tell of
+	closed  bool
 }
 
 // New returns a registry on repo. Errors match ErrInvalid.
@@ -47,6 +52,8 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		capacity:    DefaultCacheCapacity,
 		outageLimit: DefaultOutageLimit,
 		pathFor:     PathFor,
+		batching:    true,
+		handOver:    true,
 		logger:      slog.Default(),
 	}
 	c.onLost = func(err *LostError) { c.logger.Error("lock lost", "key", err.Key, "error", err) }
@@ -57,8 +64,21 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		return nil, err
 	}
 	r := &JdbcLockRegistry{repo: repo, clientID: repo.ClientID(), config: c, cache: newCache(c.capacity), closing: make(chan struct{}), done: make(chan struct{})}
+	_, r.immediate = repo.(repository.Immediate)
+	r.acquisitions.background, r.acquisitions.alone = &r.background, repo.Acquire
+	r.deletions.background, r.deletions.alone = &r.background, repo.Delete
+	if many, ok := repo.(repository.BatchRepository); ok && c.batching {
+		r.acquisitions.together, r.deletions.together = many.AcquireBatch, many.DeleteBatch
+	}
 	r.keeper = renew.New(r.keepAlive)
 	r.open, r.shut = context.WithCancel(context.Background())
+	if c.wakeUp != nil {
+		r.awaited = make(map[string]*entry)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { <-r.closing; cancel() }()
+		r.background.begin()
+		c.wakeUp.Start(ctx, r.wake, r.background.done)
+	}
 	return r, nil
 }
 
@@ -66,18 +86,39 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 // Spring's word, and acquiring is what the lock's methods do. Two keys with
 // the same LOCK_KEY are the same lock.
 func (r *JdbcLockRegistry) Obtain(key string) *JdbcLock {
+	if l := r.remembered(key, ""); l != nil {
+		return l
+	}
 	path := r.config.pathFor(key)
+	if l := r.remembered(key, path); l != nil {
+		return l
+	}
+	l := &JdbcLock{registry: r, key: key, path: path, bad: checkPath(key, path), asked: holdKey{r, path}}
+	if l.bad != nil {
+		return l
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.cache.entries[path]; e != nil {
-		r.cache.touch(e)
+	if e := r.cache.entries[path]; e != nil { // somebody was faster
 		return e.lock
 	}
-	l := &JdbcLock{registry: r, key: key, path: path}
-	if checkPath(key, path) == nil {
-		r.cache.add(l) // a full cache does not matter before somebody locks
-	}
+	r.cache.add(l) // a full cache does not matter before somebody locks
 	return l
+}
+
+// remembered finds the lock of a key, or of its path if that is given.
+func (r *JdbcLockRegistry) remembered(key, path string) *JdbcLock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.cache.byKey[key]
+	if path != "" {
+		e = r.cache.entries[path]
+	}
+	if e == nil {
+		return nil
+	}
+	r.cache.touch(e)
+	return e.lock
 }
 
 // ExecuteLocked runs f while holding the lock for key, and gives the lock back

@@ -119,11 +119,15 @@ func (g *grant) renew(ctx context.Context, opts []LockOption) error {
 	if err != nil {
 		return err
 	}
-	g.renewing <- struct{}{}
-	defer func() { <-g.renewing }()
 	g.mu.Lock()
 	g.longest = max(g.longest, c.ttl)
+	if g.renewing == nil {
+		g.renewing = make(chan struct{}, 1)
+	}
+	turn := g.renewing
 	g.mu.Unlock()
+	turn <- struct{}{}
+	defer func() { <-turn }()
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(statementLimit(c.ttl), max(0, g.remaining())))
 	defer cancel()

@@ -85,22 +85,32 @@ func (a *attempt) end(leftover bool, ttl time.Duration) {
 	}
 }
 
+// fail ends the attempt of a call that fails with err.
+func (a *attempt) fail(err error) error {
+	a.end(false, a.ttl)
+	return err
+}
+
 // request asks the repository for the row once, within limit. When the caller
 // leaves before the answer, which it does when its context ends, or when the
 // answer does not come, then what the request grants is given back behind it.
 func (a *attempt) request(ctx context.Context, req repository.Request, limit time.Duration) (repository.Outcome, error) {
 	r := a.registry
-	answers := ask(ctx, r, limit, func(ctx context.Context) (repository.Outcome, error) { return r.repo.Acquire(ctx, req) })
-	out, err := await(answers, limit, ctx.Done(), r.closing)
+	if r.immediate {
+		return r.repo.Acquire(context.Background(), req)
+	}
+	sent := r.acquisitions.send(ctx, req, limit)
+	out, err := await(sent.answers, limit, ctx.Done(), r.closing)
 	switch {
 	case errors.Is(err, errAbandoned):
 		a.over.Store(true)
 	case !errors.Is(err, errNoAnswer):
 		return out, err
 	}
+	sent.left.Store(true) // should it still wait to be sent, it need not be
 	r.background.run(func() {
-		late, err := await(answers, limit, nil, nil) // some drivers never come back
-		switch {                                     // without an answer the call goes on, and cleans up at its own end
+		late, err := await(sent.answers, limit, nil, nil) // some drivers never come back
+		switch {                                          // without an answer the call goes on, and cleans up at its own end
 		case !a.over.Load():
 		case unknown(err), late.Repeated:
 			r.cleanUp(a.lease, a.ttl, untilTTL)
@@ -129,7 +139,10 @@ func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration, la
 		defer cancel()
 		start, triesLeft := time.Now(), 5
 		for triesLeft > 0 {
-			deleted, err := r.delete(ctx, lease, statementLimit(ttl))
+			// By itself: the key's next lease may be given back at the same time.
+			deleted, err := await(ask(ctx, r, statementLimit(ttl), func(ctx context.Context) (bool, error) {
+				return r.repo.Delete(ctx, lease)
+			}), statementLimit(ttl), nil, nil)
 			permanent := err != nil && !errors.Is(err, repository.ErrTransient)
 			if permanent || deleted && !lasting || err == nil && r.isClosing() {
 				return
@@ -150,5 +163,13 @@ func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration, la
 }
 
 func (r *JdbcLockRegistry) delete(ctx context.Context, lease repository.Lease, limit time.Duration) (bool, error) {
-	return await(ask(ctx, r, limit, func(ctx context.Context) (bool, error) { return r.repo.Delete(ctx, lease) }), limit, nil, nil)
+	if r.immediate {
+		return r.repo.Delete(context.Background(), lease)
+	}
+	sent := r.deletions.send(ctx, lease, limit)
+	deleted, err := await(sent.answers, limit, nil, nil)
+	if errors.Is(err, errNoAnswer) {
+		sent.left.Store(true)
+	}
+	return deleted, err
 }

@@ -23,24 +23,42 @@ type streak struct {
 	limit time.Duration // how long it may go on; 0: not decided yet
 }
 
-// How long a streak lasts before a step back, counted in pauses: at first, and
-// with Spring's 100 ms between tries that is about a second; once another
-// process was seen; and, as each step back that nobody used doubles it, at
-// most. A process alone gives away one part in 64 in the end.
-const firstStreak, sharedStreak, longestStreak = 8, 2, 64
+// streaks are how long a streak lasts before a step back.
+type streaks struct {
+	first   time.Duration // as long as nothing is known
+	shared  time.Duration // once another process was seen
+	longest time.Duration // as each step back that nobody used doubles it
+}
+
+// How long others need at most to take a row once they are woken.
+const wokenPause = 4 * time.Millisecond
+
+// streaks are counted in pauses. Without a wake-up, and with Spring's 100 ms
+// between tries, the first lasts about a second, and a process alone gives away
+// one part in 64 in the end. With one a step back is short: they can come sooner.
+func (r *JdbcLockRegistry) streaks() streaks {
+	pause := r.stepBackPause()
+	if pause <= wokenPause {
+		return streaks{25 * pause, 25 * pause, 64 * pause}
+	}
+	return streaks{8 * pause, 2 * pause, 64 * pause}
+}
 
 // stepBack pauses if the streak has been long enough, and reports whether it
 // did. It does not where the call has no time for it.
 func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, c call, start time.Time) bool {
+	if s.freed.IsZero() {
+		return false
+	}
 	now := time.Now()
 	if now.Sub(s.freed) > r.config.idle {
 		s.since = now // it was free long enough for anybody to find it
 		return false
 	}
-	pause := r.stepBackPause()
-	if s.since.IsZero() || now.Sub(s.since) < cmp.Or(s.limit, firstStreak*pause) {
+	if !s.over(r, now) {
 		return false
 	}
+	pause := r.stepBackPause()
 	if c.wait >= 0 && c.wait-now.Sub(start) < 2*pause {
 		return false
 	}
@@ -52,22 +70,33 @@ func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, c call, star
 	return true
 }
 
-// stepBackPause is longer than the longest pause of those who wait elsewhere.
-func (r *JdbcLockRegistry) stepBackPause() time.Duration { return r.config.idle + r.config.idle/4 }
+// over reports whether it is time to let others have the row.
+func (s *streak) over(r *JdbcLockRegistry, now time.Time) bool {
+	return !s.since.IsZero() && now.Sub(s.since) >= cmp.Or(s.limit, r.streaks().first)
+}
+
+// stepBackPause is longer than others need to see that the row is free: than
+// their longest pause, or than it takes to wake them.
+func (r *JdbcLockRegistry) stepBackPause() time.Duration {
+	if r.config.wakeUp != nil && r.config.wakeUp.Alive() {
+		return min(wokenPause, r.config.idle)
+	}
+	return r.config.idle + r.config.idle/4
+}
 
 // granted: this process has the row, after a step back nobody took it if
 // steppedBack is set.
-func (s *streak) granted(r *JdbcLockRegistry, steppedBack bool) {
+func (s *streak) granted(r *JdbcLockRegistry, steppedBack bool, now time.Time) {
 	if s.since.IsZero() {
-		s.since = time.Now()
+		s.since = now
 	}
 	if steppedBack {
-		pause := r.stepBackPause()
-		s.limit = min(2*cmp.Or(s.limit, firstStreak*pause), longestStreak*pause)
+		all := r.streaks()
+		s.limit = min(2*cmp.Or(s.limit, all.first), all.longest)
 	}
 }
 
 // broken: another process has the row.
 func (s *streak) broken(r *JdbcLockRegistry) {
-	s.since, s.limit = time.Time{}, sharedStreak*r.stepBackPause()
+	s.since, s.limit = time.Time{}, r.streaks().shared
 }

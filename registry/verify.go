@@ -26,6 +26,9 @@ func (h *Hold) Verify(ctx context.Context, ask func(context.Context, repository.
 		return err
 	}
 	g := h.grant
+	g.mu.Lock()
+	g.verified = true // it is not handed on: see letGo
+	g.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, g.remaining())
 	defer cancel()
 	status, err := ask(ctx, g.registry.repo, g.attempt.lease)

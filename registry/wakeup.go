@@ -27,3 +27,43 @@ type WakeUp interface {
 	// Alive reports whether the WakeUp hears of releases at present.
 	Alive() bool
 }
+
+// await has the WakeUp tell of e until done is called.
+func (r *JdbcLockRegistry) await(e *entry, up WakeUp) (woken <-chan struct{}, done func()) {
+	r.mu.Lock()
+	if e.woken == nil {
+		e.woken = make(chan struct{}, 1)
+	}
+	r.awaited[e.lock.path] = e
+	woken = e.woken
+	r.mu.Unlock()
+	stop := up.Await(e.lock.path)
+	return woken, func() {
+		stop()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.awaited, e.lock.path)
+	}
+}
+
+// wake has the waiter for path look whether the row is free, or all of them.
+func (r *JdbcLockRegistry) wake(path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if path != "" {
+		if e := r.awaited[path]; e != nil {
+			e.wake()
+		}
+		return
+	}
+	for _, e := range r.awaited {
+		e.wake()
+	}
+}
+
+func (e *entry) wake() {
+	select {
+	case e.woken <- struct{}{}:
+	default: // it is awake already
+	}
+}

@@ -110,7 +110,8 @@ func TestAnswerDuringLook(t *testing.T) {
 		goOn := make(chan struct{})
 		l.set(10*time.Second, nil)
 		state, _ := l.Look()
-		place := s.Keep(l, state)
+		place := new(renew.Entry[*slowLease])
+		s.Keep(place, l, state, time.Now())
 		time.Sleep(2 * time.Second)
 		if asked.Load() != 1 {
 			t.Fatalf("asked %d times", asked.Load())

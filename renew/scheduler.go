@@ -94,20 +94,19 @@ func New[L Lease](renew Renew[L]) *Scheduler[L] {
 
 // Keep begins to look after lease, which has just been granted, until Forget,
 // or until a look or a verdict says that it is over. state is what a look at it
-// shows; the first one may come before Keep returns.
-func (s *Scheduler[L]) Keep(lease L, state State) *Entry[L] {
-	e := &Entry[L]{scheduler: s, lease: lease, index: -1}
+// shows at now; the first one may come before Keep returns. e is a zero Entry,
+// which belongs to the scheduler from then on.
+func (s *Scheduler[L]) Keep(e *Entry[L], lease L, state State, now time.Time) {
+	e.scheduler, e.lease, e.index = s, lease, -1
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	if s.plan(e, state, now) {
 		e.at = now // it took long to be granted
 	}
 	if !s.stopped {
 		heap.Push(&s.entries, e)
-		s.setTimer()
+		s.setTimer(now)
 	}
-	return e
 }
 
 // Forget ends the looking after. A request that is under way may still be
@@ -123,8 +122,9 @@ func (e *Entry[L]) Changed() {
 	s := e.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lookNow(e, time.Now())
-	s.setTimer()
+	now := time.Now()
+	s.lookNow(e, now)
+	s.setTimer(now)
 }
 
 func (s *Scheduler[L]) lookNow(e *Entry[L], now time.Time) {
@@ -182,11 +182,10 @@ func (s *Scheduler[L]) plan(e *Entry[L], state State, now time.Time) (due bool) 
 // setTimer sets the timer to the first look. It stays where it is if that is
 // early enough, so that locks that come and go do not touch it; the beat that
 // finds nothing to do ends it. The caller holds s.mu.
-func (s *Scheduler[L]) setTimer() {
+func (s *Scheduler[L]) setTimer(now time.Time) {
 	if s.beating || s.stopped || len(s.entries) == 0 {
 		return
 	}
-	now := time.Now()
 	at := s.entries[0].at
 	if last := now.Add(longestLook); at.After(last) {
 		at = last
@@ -243,7 +242,7 @@ func (s *Scheduler[L]) beat() {
 	}
 	slices.SortStableFunc(s.queue, due[L].before)
 	s.ask()
-	s.setTimer()
+	s.setTimer(now)
 }
 
 // jumped reports whether the wall clock has moved against the monotonic one

@@ -47,7 +47,7 @@ func TestClockJump(t *testing.T) {
 		var leases []*fixed
 		for range 100 {
 			l := &fixed{state: State{Remaining: time.Hour, Next: time.Hour}}
-			s.Keep(l, l.state)
+			keep(s, l, l.state)
 			leases = append(leases, l)
 		}
 		s.beat()
@@ -90,11 +90,11 @@ func TestShortLocksCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New[*fixed](nil)
 		l := &fixed{state: State{TTL: 10 * time.Second, Remaining: 10 * time.Second, Next: 10 * time.Second}}
-		e := s.Keep(l, l.state)
+		e := keep(s, l, l.state)
 		goroutines, timer, wake := runtime.NumGoroutine(), s.timer, s.wake
 		e.Forget()
 		for range 1000 {
-			s.Keep(l, l.state).Forget()
+			keep(s, l, l.state).Forget()
 			time.Sleep(longestLook / 2000)
 			s.mu.Lock()
 			same := s.timer == timer && s.wake == wake
@@ -108,7 +108,7 @@ func TestShortLocksCostNothing(t *testing.T) {
 		if !s.wake.IsZero() || len(s.entries) > 0 || l.looks.Load() > 0 {
 			t.Errorf("left: wake %v, %d entries, %d looks", s.wake, len(s.entries), l.looks.Load())
 		}
-		n := testing.AllocsPerRun(100, func() { s.Keep(l, l.state).Forget() })
+		n := testing.AllocsPerRun(100, func() { keep(s, l, l.state).Forget() })
 		if n > 1 {
 			t.Errorf("%v allocations for a lock, want its entry only", n)
 		}
@@ -130,7 +130,7 @@ func TestNothingIsKept(t *testing.T) {
 			for i := range 3000 {
 				l := &named{key: fmt.Sprint(i)}
 				refs = append(refs, weak.Make(l))
-				e := s.Keep(l, State{TTL: time.Hour, Remaining: time.Second, Next: time.Second})
+				e := keep(s, l, State{TTL: time.Hour, Remaining: time.Second, Next: time.Second})
 				time.AfterFunc(10*time.Second, e.Forget)
 			}
 		}()
@@ -161,4 +161,11 @@ type named struct{ key string }
 func (l *named) Key() string { return l.key }
 func (l *named) Look() (State, bool) {
 	return State{TTL: time.Hour, Remaining: time.Second, Next: time.Second}, true
+}
+
+// keep has s look after lease from now on.
+func keep[L Lease](s *Scheduler[L], lease L, state State) *Entry[L] {
+	e := new(Entry[L])
+	s.Keep(e, lease, state, time.Now())
+	return e
 }

@@ -66,7 +66,8 @@ func (s *store) grant(key string, ttl time.Duration) *lease {
 
 func (l *lease) keep() *lease {
 	state, _ := l.look()
-	l.place = l.store.scheduler.Keep(l, state)
+	l.place = new(renew.Entry[*lease])
+	l.store.scheduler.Keep(l.place, l, state, time.Now())
 	return l
 }
 

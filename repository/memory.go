@@ -57,6 +57,9 @@ func NewMemory(table *MemoryTable, opts ...Option) (*MemoryLockRepository, error
 	return &MemoryLockRepository{table: table, config: c}, nil
 }
 
+// Immediate implements Immediate.
+func (m *MemoryLockRepository) Immediate() {}
+
 // ClientID implements LockRepository.
 func (m *MemoryLockRepository) ClientID() string { return m.config.clientID }
 

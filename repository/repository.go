@@ -107,6 +107,15 @@ type BatchRepository interface {
 	DeleteBatch(ctx context.Context, leases []Lease) ([]Answer[bool], error)
 }
 
+// Immediate marks a LockRepository whose operations never wait for anything, as
+// those in memory. They are called on the goroutine of whoever wants the lock,
+// and without a deadline; all others are called on goroutines of their own, so
+// that nobody waits for a driver longer than he wants to.
+type Immediate interface {
+	LockRepository
+	Immediate()
+}
+
 // Answer is what a batch says of one of its requests: what the operation for
 // one returns.
 type Answer[T any] struct {
