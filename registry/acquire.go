@@ -16,17 +16,18 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 	defer r.background.done()
 	start := time.Now()
 	for now := start; ; now = time.Now() {
-		e, hold, err := r.enter(ctx, l, c, start, now)
+		e, hold, now, err := r.enter(ctx, l, c, start, now)
 		if err != nil {
 			return nil, err
 		}
 		if hold == nil {
-			if hold, err = r.acquire(ctx, e, l, c, start); err != nil {
+			if hold, err = r.acquire(ctx, e, l, c, start, now); err != nil {
 				r.leave(e)
 				return nil, err
 			}
 		} else if !hold.Held() { // handed on, but this goroutine woke too late
-			r.background.run(func() { hold.Unlock(ctx) })
+			late := hold
+			r.background.run(func() { late.Unlock(context.Background()) })
 			continue
 		}
 		if r.isClosing() { // and may not have seen the grant
@@ -42,24 +43,29 @@ func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold
 // All requests of a call carry the same attempt number, so that one whose
 // outcome stayed unknown is simply repeated: if it did take the row, the next
 // one finds the row to be its own.
-func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c call, start time.Time) (*Hold, error) {
+func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c call, start, now time.Time) (*Hold, error) {
 	req := repository.Request{Key: l.path, Attempt: repository.NewAttempt(), TTL: c.ttl, Name: l.key}
 	g := &grant{registry: r, entry: e, key: l.key, terms: c.terms}
 	g.claim.registry, g.claim.lease, g.claim.ttl = r, req.Lease(), c.ttl
 	g.attempt = &g.claim
 	w := wait{call: c, registry: r, key: l.key, start: start}
 	defer w.end()
-	steppedBack := e.streak.stepBack(ctx, r, c, start)
-	for {
+	steppedBack := e.streak.stepBack(ctx, r, c, start, now)
+	if steppedBack {
+		now = time.Now()
+	}
+	for ; ; now = time.Now() {
 		if r.isClosing() {
 			return nil, g.attempt.fail(closedError(l.key))
 		}
 		if ctx.Err() != nil {
 			return nil, g.attempt.fail(w.giveUp(contextCause(ctx)))
 		}
-		asked := trust{time.Now(), c.ttl}
+		asked := trust{now, c.ttl}
 		out, err := g.attempt.request(ctx, req, c.requestLimit(asked.sent, start))
-		now := time.Now()
+		if !r.immediate {
+			now = time.Now()
+		}
 		if err == nil && out.Acquired && asked.at(now) <= 0 {
 			// A lease that may have ended before its grant was read is none.
 			err = fmt.Errorf("%w: the answer took %v, the TTL is %v", repository.ErrTransient, elapsed(asked.sent), c.ttl)
@@ -74,8 +80,9 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 			e.streak.granted(r, steppedBack, now)
 			g.token, g.began = out.Token, asked.sent
 			r.mu.Lock()
-			defer r.mu.Unlock()
-			return g.begin(asked, now), nil
+			hold := g.begin(asked, now)
+			r.mu.Unlock()
+			return hold, nil
 		case err == nil:
 			req.Polling = true
 			e.outage.end()

@@ -19,16 +19,18 @@ type cache struct {
 	capacity int
 	entries  map[string]*entry // by path
 	byKey    map[string]*entry // by the key of its lock, which saves computing the path
-	idle     *list.List        // of *entry with no refs, the longest unused first
+	idle     entry             // the ring of those with no refs: next is the longest unused one
 }
 
 // entry is one key's state in this process.
 type entry struct {
 	lock *JdbcLock // what Obtain returns for it
 
-	refs     int // goroutines that hold, wait or try; an entry with refs stays
-	place    *list.Element
-	lastUsed time.Time
+	refs     int       // goroutines that hold, wait or try; an entry with refs stays
+	lastUsed time.Time // by a lock call
+	// Its place among the idle ones, nil while it is not there. A list's elements
+	// would be one more piece of memory for each lock call.
+	next, prev *entry
 
 	streak streak // these two belong to whoever has the local turn
 	outage outage
@@ -50,8 +52,29 @@ type waiter struct {
 	hold  *Hold
 }
 
-func newCache(capacity int) cache {
-	return cache{capacity: capacity, entries: make(map[string]*entry), byKey: make(map[string]*entry), idle: list.New()}
+func (c *cache) init(capacity int) {
+	c.capacity, c.entries, c.byKey = capacity, make(map[string]*entry), make(map[string]*entry)
+	c.idle.next, c.idle.prev = &c.idle, &c.idle
+}
+
+// longestUnused is the idle entry that has to go first, nil if there is none.
+func (c *cache) longestUnused() *entry {
+	if c.idle.next == &c.idle {
+		return nil
+	}
+	return c.idle.next
+}
+
+// rest puts e at the end of the idle ones.
+func (c *cache) rest(e *entry) {
+	e.prev, e.next = c.idle.prev, &c.idle
+	e.prev.next, e.next.prev = e, e
+}
+
+// rouse takes e from the idle ones.
+func (e *entry) rouse() {
+	e.prev.next, e.next.prev = e.next, e.prev
+	e.prev, e.next = nil, nil
 }
 
 // add makes an entry for l, pushing out the longest unused one if the cache is
@@ -68,40 +91,38 @@ func (c *cache) add(l *JdbcLock) *entry {
 	return e
 }
 
-// touch marks an idle entry as just used.
+// touch makes an idle entry the last one to be forgotten.
 func (c *cache) touch(e *entry) {
-	if e.place != nil {
-		e.lastUsed = time.Now()
-		c.idle.MoveToBack(e.place)
+	if e.next != nil {
+		e.rouse()
+		c.rest(e)
 	}
 }
 
 // use keeps e in the cache until it is retired.
 func (c *cache) use(e *entry) {
 	e.refs++
-	if e.place != nil {
-		c.idle.Remove(e.place)
-		e.place = nil
+	if e.next != nil {
+		e.rouse()
 	}
 }
 
 // retire puts an entry without refs among those that may go.
 func (c *cache) retire(e *entry, now time.Time) {
 	e.lastUsed = now
-	e.place = c.idle.PushBack(e)
+	c.rest(e)
 	c.shrink(c.capacity)
 }
 
 // shrink forgets idle entries, the longest unused first, down to size.
 func (c *cache) shrink(size int) {
-	for len(c.entries) > size && c.idle.Len() > 0 {
-		c.forget(c.idle.Front().Value.(*entry))
+	for len(c.entries) > size && c.longestUnused() != nil {
+		c.forget(c.longestUnused())
 	}
 }
 
 func (c *cache) forget(e *entry) {
-	c.idle.Remove(e.place)
-	e.place = nil
+	e.rouse()
 	delete(c.entries, e.lock.path)
 	delete(c.byKey, e.lock.key)
 	e.lock.entry = nil
@@ -117,32 +138,33 @@ func (c *cache) of(l *JdbcLock) *entry {
 
 // enter queues for the local turn of l's key and waits for it: until ctx ends,
 // the call's time is up, or the registry closes. The caller must leave the entry
-// it gets, or unlock the hold, if the turn comes with one.
-func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, c call, start, now time.Time) (*entry, *Hold, error) {
+// it gets, or unlock the hold, if the turn comes with one. now is when it was
+// called, and begun when the turn came.
+func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, c call, start, now time.Time) (e *entry, hold *Hold, begun time.Time, err error) {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		return nil, nil, closedError(l.key)
+		return nil, nil, now, closedError(l.key)
 	}
-	e := r.cache.of(l)
+	e = r.cache.of(l)
 	if e == nil {
 		if e = r.cache.add(l); e == nil {
 			n := r.cache.capacity
 			r.mu.Unlock()
-			return nil, nil, fmt.Errorf("%w: lock %s: %d different locks are held or waited for; raise WithCacheCapacity", ErrCapacity, quote(l.key), n)
+			return nil, nil, now, fmt.Errorf("%w: lock %s: %d different locks are held or waited for; raise WithCacheCapacity", ErrCapacity, quote(l.key), n)
 		}
 	}
 	r.cache.use(e)
 	if !e.taken {
 		e.taken = true
 		r.mu.Unlock()
-		return e, nil, nil
+		return e, nil, now, nil
 	}
 	left := c.wait - now.Sub(start)
 	if c.wait >= 0 && left <= 0 {
-		err := r.refuse(e, l.key, now.Sub(start), nil)
+		err = r.refuse(e, l.key, now.Sub(start), nil)
 		r.mu.Unlock()
-		return nil, nil, err
+		return nil, nil, now, err
 	}
 	w := &waiter{key: l.key, terms: c.terms, turn: make(chan struct{})}
 	place := e.waiting.PushBack(w)
@@ -157,7 +179,7 @@ func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, c call, start
 	var cause error
 	select {
 	case <-w.turn:
-		return e, w.hold, nil
+		return e, w.hold, time.Now(), nil
 	case <-ctx.Done():
 		cause = contextCause(ctx)
 	case <-timeUp:
@@ -176,11 +198,11 @@ func (r *JdbcLockRegistry) enter(ctx context.Context, l *JdbcLock, c call, start
 	default:
 		e.waiting.Remove(place)
 	}
-	err := r.refuse(e, l.key, time.Since(start), cause)
+	err = r.refuse(e, l.key, time.Since(start), cause)
 	if cause == nil && r.closed {
-		return nil, nil, closedError(l.key)
+		return nil, nil, now, closedError(l.key)
 	}
-	return nil, nil, err
+	return nil, nil, now, err
 }
 
 // refuse ends a visit of e that did not get its turn.

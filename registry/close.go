@@ -84,7 +84,10 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 			for g := range next {
 				lost := g.lose(LostError{Reason: LossClosed}) // unless its holder is giving it back just now
 				if last.Err() == nil {
-					g.giveBack(last, false, lost, time.Now())
+					g.mu.Lock()
+					first := g.takeBack()
+					g.mu.Unlock()
+					g.giveBack(last, first, false, lost, time.Now())
 				}
 				if err := g.failedToReturn(); err != nil {
 					mu.Lock()

@@ -13,45 +13,64 @@ import (
 // drop ends one hold. With the last one the lease is handed to the next in the
 // queue, or given back.
 func (g *grant) drop(ctx context.Context, h *Hold) error {
-	now := time.Now()
-	lost := g.checkAt(now)
+	r, now := g.registry, time.Now()
+	r.mu.Lock()
 	g.mu.Lock()
+	if !g.sound(now) {
+		g.mu.Unlock()
+		r.mu.Unlock()
+		g.checkAt(now) // which reports it
+		r.mu.Lock()
+		g.mu.Lock()
+	}
+	lost := g.lost
 	if i := slices.Index(g.members, h); i >= 0 {
 		g.members = slices.Delete(g.members, i, i+1)
 	}
+	contexts := h.contexts
+	h.contexts = nil
 	last := len(g.members) == 0
+	handed := last && lost == nil && g.handOver(now)
+	first := last && !handed && g.takeBack()
 	limit := min(max(g.trust.ttl, time.Second), longestStatement)
 	g.mu.Unlock()
-	h.endContexts(ErrReleased)
+	r.mu.Unlock()
+	for cancel := range contexts {
+		(*cancel)(ErrReleased)
+	}
 	switch {
-	case last && lost == nil && g.handOver(now):
+	case handed:
 		return nil
-	case last && g.registry.immediate:
-		return g.giveBack(ctx, true, lost, now)
+	case last && r.immediate:
+		return g.giveBack(ctx, first, true, lost, now)
 	case last:
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
-		return g.giveBack(ctx, true, lost, now)
+		return g.giveBack(ctx, first, true, lost, now)
 	case lost != nil:
 		return lost
 	}
 	return nil
 }
 
-// giveBack returns the lease to the database and the local turn to the queue,
-// once; a second caller gets the result of the first. The turn goes on in any
-// case: nobody in this process should wait for a database that is away. If it
-// is not the holder who gives back, but Close, the holder may work on, and what
-// the row showed says nothing about that. lost is what a check at now found.
-func (g *grant) giveBack(ctx context.Context, byHolder bool, lost *LostError, now time.Time) error {
-	g.mu.Lock()
-	if lost == nil {
-		lost = g.lost // somebody was faster
+// takeBack begins to give the lease back, and reports whether the caller is the
+// first: then it has to call giveBack. From here on nobody finds a loss but
+// giveBack. The caller holds g.mu.
+func (g *grant) takeBack() bool {
+	if g.returning {
+		return false
 	}
-	first := !g.returning // from here on nobody else finds a loss
 	g.returning = true
-	longest := g.longest
-	g.mu.Unlock()
+	return true
+}
+
+// giveBack returns the lease to the database and the local turn to the queue,
+// once; if the caller is not the first it gets the first one's result. The turn
+// goes on in any case: nobody in this process should wait for a database that is
+// away. If it is not the holder who gives back, but Close, the holder may work
+// on, and what the row showed says nothing about that. lost is what was found
+// before, at now.
+func (g *grant) giveBack(ctx context.Context, first, byHolder bool, lost *LostError, now time.Time) error {
 	g.kept.Forget()
 	if !first {
 		select {
@@ -88,7 +107,7 @@ func (g *grant) giveBack(ctx context.Context, byHolder bool, lost *LostError, no
 		g.mu.Lock()
 		g.result = g.tell(loss)
 	}
-	g.attempt.end(g.failure != nil, longest)
+	g.attempt.end(g.failure != nil, g.longest) // nobody renews it any more
 	r := g.registry
 	if !r.immediate {
 		now = time.Now()
@@ -98,15 +117,14 @@ func (g *grant) giveBack(ctx context.Context, byHolder bool, lost *LostError, no
 	g.entry.grant = nil
 	r.passTurn(g.entry)
 	r.unuse(g.entry, now)
-	r.mu.Unlock()
 	g.end()
+	r.mu.Unlock()
 	return g.result
 }
 
-// end says that the lease is not this grant's any more.
+// end says that the lease is not this grant's any more. The caller holds
+// registry.mu.
 func (g *grant) end() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.ended = true
 	if g.returned != nil {
 		close(g.returned)
@@ -115,8 +133,8 @@ func (g *grant) end() {
 
 // done is closed when the lease is not this grant's any more.
 func (g *grant) done() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.registry.mu.Lock()
+	defer g.registry.mu.Unlock()
 	if g.returned == nil {
 		g.returned = make(chan struct{})
 		if g.ended {
@@ -128,8 +146,8 @@ func (g *grant) done() <-chan struct{} {
 
 // failedToReturn is what kept the lease from being given back, nil if nothing.
 func (g *grant) failedToReturn() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.registry.mu.Lock()
+	defer g.registry.mu.Unlock()
 	if g.ended {
 		return g.failure
 	}

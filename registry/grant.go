@@ -38,14 +38,15 @@ type grant struct {
 	lost      *LostError
 	members   []*Hold       // not unlocked yet
 	longest   time.Duration // TTL ever asked for: what a row may still have
-	returning bool          // giveBack has begun
-	ended     bool          // it is done
+	returning bool          // giveBack has begun, or the lease was handed on
 	renewing  chan struct{} // one Hold.Renew at a time: a token is in it while one runs; nil before the first
-	returned  chan struct{} // closed when ended is set; nil if nobody waits for it
 
-	// Written by giveBack before ended is set.
+	// Written by giveBack, which runs once, before ended is set.
 	result  error // what Unlock says
 	failure error // what kept the lease from being given back
+
+	ended    bool          // it is done; guarded by registry.mu, as the next one is
+	returned chan struct{} // closed when ended is set; nil if nobody waits for it
 }
 
 // begin makes the grant known, as it is at now. The caller holds registry.mu:
@@ -85,11 +86,11 @@ func (g *grant) check() *LostError { return g.checkAt(time.Now()) }
 
 func (g *grant) checkAt(now time.Time) *LostError {
 	g.mu.Lock()
-	lease, left := g.left(now)
-	if g.lost != nil || g.returning || left > 0 {
+	if g.lost != nil || g.sound(now) {
 		defer g.mu.Unlock()
 		return g.lost
 	}
+	lease, _ := g.left(now)
 	end := LostError{Reason: LossExpired, Err: g.trouble}
 	switch {
 	case lease > 0:
@@ -101,6 +102,12 @@ func (g *grant) checkAt(now time.Time) *LostError {
 		end.Reason = LossUnreachable
 	}
 	return g.tell(end)
+}
+
+// sound reports that there is no loss to be found. The caller holds g.mu.
+func (g *grant) sound(now time.Time) bool {
+	_, left := g.left(now)
+	return g.lost == nil && (g.returning || left > 0)
 }
 
 // lose records what somebody has found out about the row. It returns nil if the

@@ -11,20 +11,20 @@ import (
 // attempt that owns it; what the next one gets is a grant of its own, with the
 // next of the tokens that the database has left to the holder.
 //
-// The caller has unlocked the last hold, and has found no loss at now.
+// The caller has unlocked the last hold, has found no loss at now, and holds
+// registry.mu and g.mu.
 func (g *grant) handOver(now time.Time) bool {
 	r := g.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	first := g.entry.waiting.Front()
 	if first == nil || !r.config.handOver || r.closed || g.entry.streak.over(r, now) {
 		return false
 	}
 	w := first.Value.(*waiter)
-	t, ok := g.letGo(w.terms, now)
-	if !ok {
+	if !g.goodFor(w.terms, now) {
 		return false
 	}
+	g.returning = true
+	g.kept.Forget()
 	next := &grant{
 		registry: r, entry: g.entry, key: w.key, attempt: g.attempt,
 		handed: g.handed + 1, terms: w.terms, began: now, longest: g.longest,
@@ -32,7 +32,7 @@ func (g *grant) handOver(now time.Time) bool {
 	if g.token > 0 {
 		next.token = g.token + 1
 	}
-	w.hold = next.begin(t, now)
+	w.hold = next.begin(g.trust, now)
 	g.entry.waiting.Remove(first)
 	close(w.turn)
 	r.unuse(g.entry, now)
@@ -40,20 +40,11 @@ func (g *grant) handOver(now time.Time) bool {
 	return true
 }
 
-// letGo ends the grant, if its lease is as good as a new one for somebody with
+// goodFor reports whether the lease is as good as a new one for somebody with
 // these terms: long enough, known to be in order, and not the word that some
 // transaction has been given.
-func (g *grant) letGo(to terms, now time.Time) (trust, bool) {
-	g.mu.Lock()
-	good := !g.returning && g.lost == nil && g.trouble == nil && !g.verified && !g.attempt.ghost &&
+func (g *grant) goodFor(to terms, now time.Time) bool {
+	return !g.returning && g.lost == nil && g.trouble == nil && !g.verified && !g.attempt.ghost &&
 		g.terms.renewal && to.renewal && to.ttl == g.terms.ttl &&
 		g.trust.at(now) >= g.terms.ttl/2 && g.handed+1 < repository.TokenStep
-	if good {
-		g.returning = true
-	}
-	g.mu.Unlock()
-	if good {
-		g.kept.Forget()
-	}
-	return g.trust, good
 }

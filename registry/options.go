@@ -208,6 +208,9 @@ func (t *terms) check() error {
 
 // newCall applies a call's options over the registry's defaults.
 func (r *JdbcLockRegistry) newCall(opts []LockOption) (call, error) {
+	if len(opts) == 0 {
+		return call{terms: r.config.terms, wait: -1}, nil
+	}
 	c := call{terms: r.config.terms, wait: -1}
 	c.ttlSet, c.renewalSet = false, false
 	for _, o := range opts {

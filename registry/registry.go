@@ -63,7 +63,9 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	r := &JdbcLockRegistry{repo: repo, clientID: repo.ClientID(), config: c, cache: newCache(c.capacity), closing: make(chan struct{}), done: make(chan struct{})}
+	r := &JdbcLockRegistry{repo: repo, clientID: repo.ClientID(), config: c, closing: make(chan struct{}), done: make(chan struct{})}
+	r.config.ttlSet, r.config.renewalSet = false, false // what follows is about calls
+	r.cache.init(c.capacity)
 	_, r.immediate = repo.(repository.Immediate)
 	r.acquisitions.background, r.acquisitions.alone = &r.background, repo.Acquire
 	r.deletions.background, r.deletions.alone = &r.background, repo.Delete
@@ -174,8 +176,7 @@ func (r *JdbcLockRegistry) RenewLock(ctx context.Context, key string, opts ...Lo
 func (r *JdbcLockRegistry) ExpireUnusedOlderThan(age time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for first := r.cache.idle.Front(); first != nil; first = r.cache.idle.Front() {
-		e := first.Value.(*entry)
+	for e := r.cache.longestUnused(); e != nil; e = r.cache.longestUnused() {
 		if age > 0 && time.Since(e.lastUsed) < age {
 			return
 		}

@@ -46,11 +46,10 @@ func (r *JdbcLockRegistry) streaks() streaks {
 
 // stepBack pauses if the streak has been long enough, and reports whether it
 // did. It does not where the call has no time for it.
-func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, c call, start time.Time) bool {
+func (s *streak) stepBack(ctx context.Context, r *JdbcLockRegistry, c call, start, now time.Time) bool {
 	if s.freed.IsZero() {
 		return false
 	}
-	now := time.Now()
 	if now.Sub(s.freed) > r.config.idle {
 		s.since = now // it was free long enough for anybody to find it
 		return false

@@ -3,15 +3,18 @@ package registry
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // tasks counts what a registry has under way: lock calls, statements, clean-ups. It is a sync.WaitGroup
 // whose wait obeys a context and may overlap with new tasks: an Unlock after
 // Close still has a statement to run.
 type tasks struct {
-	mu    sync.Mutex // guards the fields below
-	n     int
-	ended chan struct{} // closed when n falls to 0; nil if nobody waits
+	n       atomic.Int64
+	awaited atomic.Bool // somebody waits for n to be 0
+
+	mu    sync.Mutex    // guards the field below
+	ended chan struct{} // closed when n has fallen to 0; nil if nobody waits
 }
 
 func (t *tasks) run(f func()) {
@@ -23,16 +26,19 @@ func (t *tasks) run(f func()) {
 }
 
 // begin counts the caller's goroutine as a task until it calls done.
-func (t *tasks) begin() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n++
-}
+func (t *tasks) begin() { t.n.Add(1) }
 
 func (t *tasks) done() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.n--; t.n == 0 && t.ended != nil {
+	if t.n.Add(-1) == 0 && t.awaited.Load() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.tell()
+	}
+}
+
+// tell ends the waiting. The caller holds t.mu.
+func (t *tasks) tell() {
+	if t.ended != nil {
 		close(t.ended)
 		t.ended = nil
 	}
@@ -41,14 +47,14 @@ func (t *tasks) done() {
 // wait returns when no task runs or ctx ends.
 func (t *tasks) wait(ctx context.Context) {
 	t.mu.Lock()
-	if t.n == 0 {
-		t.mu.Unlock()
-		return
-	}
 	if t.ended == nil {
 		t.ended = make(chan struct{})
 	}
 	ended := t.ended
+	t.awaited.Store(true)
+	if t.n.Load() == 0 { // whoever made it so may not have seen that somebody waits
+		t.tell()
+	}
 	t.mu.Unlock()
 	select {
 	case <-ended:

@@ -192,8 +192,10 @@ func owner(clientID, holder string) (string, string) {
 // would make two owners one.
 func checkIdentifier(what, s string) error {
 	ok := len(s) >= 1 && len(s) <= 36 && s[0] != ' ' && s[len(s)-1] != ' '
-	for i := 0; ok && i < len(s); i++ {
-		ok = s[i] >= ' ' && s[i] <= '~'
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' {
+			ok = false
+		}
 	}
 	if !ok {
 		return invalid("%s %s: want 1 to 36 printable ASCII characters, no blank at either end", what, quote(s))
