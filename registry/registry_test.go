@@ -12,26 +12,44 @@ import (
 
 	"github.com/intlock/intlock/internal/testdb"
 	"github.com/intlock/intlock/internal/vendor"
+	"github.com/intlock/intlock/registry"
 	"github.com/intlock/intlock/registry/registrytest"
 	"github.com/intlock/intlock/repository"
 	"github.com/intlock/intlock/schema"
 )
 
 func TestMemory(t *testing.T) {
-	registrytest.Run(t, func(t *testing.T) registrytest.Backend {
-		var table repository.MemoryTable
-		return registrytest.Backend{
-			Open: func(t *testing.T, clientID string) repository.LockRepository {
-				repo, err := repository.NewMemory(&table, repository.WithClientID(clientID))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return repo
-			},
-			Expire: func(t *testing.T, key string) { table.Expire(key) },
-			Bubble: synctest.Test,
+	for _, tokens := range []bool{false, true} {
+		for _, batching := range []bool{true, false} {
+			for _, handOver := range []bool{true, false} {
+				t.Run(fmt.Sprintf("tokens=%v,batching=%v,handOver=%v", tokens, batching, handOver), func(t *testing.T) {
+					registrytest.Run(t, func(t *testing.T) registrytest.Backend { return memory(tokens, batching, handOver) })
+				})
+			}
 		}
-	})
+	}
+}
+
+func memory(tokens, batching, handOver bool) registrytest.Backend {
+	var table repository.MemoryTable
+	return registrytest.Backend{
+		Open: func(t *testing.T, clientID string) repository.LockRepository {
+			opts := []repository.Option{repository.WithClientID(clientID)}
+			if tokens {
+				opts = append(opts, repository.WithTokens())
+			}
+			repo, err := repository.NewMemory(&table, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return repo
+		},
+		Options: func(*testing.T) []registry.Option {
+			return []registry.Option{registry.WithBatching(batching), registry.WithLocalHandOver(handOver)}
+		},
+		Expire: func(t *testing.T, key string) { table.Expire(key) },
+		Bubble: synctest.Test,
+	}
 }
 
 func TestDatabases(t *testing.T) {

@@ -28,6 +28,9 @@ type Backend struct {
 	Open func(t *testing.T, clientID string) repository.LockRepository
 	// Expire ends the lease on a LOCK_KEY now.
 	Expire func(t *testing.T, key string)
+	// Options are further options for a registry of the suite. Clauses about one
+	// of them set it themselves. Nil means none.
+	Options func(t *testing.T) []registry.Option
 	// Bubble runs a clause, for stores whose time is testing/synctest's. Nil
 	// runs it directly.
 	Bubble func(t *testing.T, clause func(t *testing.T))
@@ -38,7 +41,7 @@ type Backend struct {
 // allows.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, nestedClauses, executeClauses,
-		waitClauses, cacheClauses, faultClauses, lateClauses, closeClauses} {
+		waitClauses, handOverClauses, cacheClauses, faultClauses, lateClauses, closeClauses} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) { c.runOn(t, newBackend(t)) })
 		}
@@ -92,6 +95,9 @@ func start(t *testing.T, b Backend, clientID string, opts ...registry.Option) pr
 		registry.WithIdleBetweenTries(20 * time.Millisecond),
 		registry.WithLogger(slog.New(slog.DiscardHandler)),
 	}, opts...)
+	if b.Options != nil {
+		opts = append(b.Options(t), opts...)
+	}
 	r, err := registry.New(repo, opts...)
 	if err != nil {
 		t.Fatal(err)
