@@ -85,3 +85,25 @@ func (a *Around) Renew(ctx context.Context, leases []repository.Lease, ttl time.
 func (a *Around) Delete(ctx context.Context, lease repository.Lease) (bool, error) {
 	return around(a, ctx, "delete", func() (bool, error) { return a.LockRepository.Delete(overtaken(ctx), lease) })
 }
+
+// batchAround is Around for a repository that takes many requests at once. A
+// batch is one call of its operation.
+type batchAround struct{ *Around }
+
+func (a batchAround) store() repository.BatchRepository {
+	return a.LockRepository.(repository.BatchRepository)
+}
+
+// AcquireBatch implements repository.BatchRepository.
+func (a batchAround) AcquireBatch(ctx context.Context, reqs []repository.Request) ([]repository.Answer[repository.Outcome], error) {
+	return around(a.Around, ctx, "acquire", func() ([]repository.Answer[repository.Outcome], error) {
+		return a.store().AcquireBatch(overtaken(ctx), reqs)
+	})
+}
+
+// DeleteBatch implements repository.BatchRepository.
+func (a batchAround) DeleteBatch(ctx context.Context, leases []repository.Lease) ([]repository.Answer[bool], error) {
+	return around(a.Around, ctx, "delete", func() ([]repository.Answer[bool], error) {
+		return a.store().DeleteBatch(overtaken(ctx), leases)
+	})
+}

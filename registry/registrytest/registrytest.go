@@ -41,7 +41,7 @@ type Backend struct {
 // allows.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, nestedClauses, executeClauses,
-		waitClauses, handOverClauses, wakeUpClauses, cacheClauses, faultClauses, lateClauses, closeClauses} {
+		waitClauses, handOverClauses, wakeUpClauses, batchClauses, cacheClauses, faultClauses, lateClauses, closeClauses} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) { c.runOn(t, newBackend(t)) })
 		}
@@ -98,7 +98,11 @@ func start(t *testing.T, b Backend, clientID string, opts ...registry.Option) pr
 	if b.Options != nil {
 		opts = append(b.Options(t), opts...)
 	}
-	r, err := registry.New(repo, opts...)
+	var store repository.LockRepository = repo
+	if _, ok := repo.LockRepository.(repository.BatchRepository); ok {
+		store = batchAround{repo}
+	}
+	r, err := registry.New(store, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
