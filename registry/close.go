@@ -87,7 +87,8 @@ func (r *JdbcLockRegistry) takeBack(held []*grant, grace, last context.Context) 
 					g.mu.Lock()
 					first := g.takeBack()
 					g.mu.Unlock()
-					g.giveBack(last, first, false, lost, time.Now())
+					end, _ := last.Deadline()
+					g.giveBack(last, end, first, false, lost, time.Now())
 				}
 				if err := g.failedToReturn(); err != nil {
 					mu.Lock()

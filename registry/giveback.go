@@ -32,7 +32,7 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	last := len(g.members) == 0
 	handed := last && lost == nil && g.handOver(now)
 	first := last && !handed && g.takeBack()
-	limit := min(max(g.trust.ttl, time.Second), longestStatement)
+	end := now.Add(min(max(g.trust.ttl, time.Second), longestStatement))
 	g.mu.Unlock()
 	r.mu.Unlock()
 	for cancel := range contexts {
@@ -41,12 +41,8 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	switch {
 	case handed:
 		return nil
-	case last && r.immediate:
-		return g.giveBack(ctx, first, true, lost, now)
 	case last:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-		defer cancel()
-		return g.giveBack(ctx, first, true, lost, now)
+		return g.giveBack(ctx, end, first, true, lost, now)
 	case lost != nil:
 		return lost
 	}
@@ -69,10 +65,12 @@ func (g *grant) takeBack() bool {
 // goes on in any case: nobody in this process should wait for a database that is
 // away. If it is not the holder who gives back, but Close, the holder may work
 // on, and what the row showed says nothing about that. lost is what was found
-// before, at now.
-func (g *grant) giveBack(ctx context.Context, first, byHolder bool, lost *LostError, now time.Time) error {
+// before, at now. The database has time until end; ctx carries values.
+func (g *grant) giveBack(ctx context.Context, end time.Time, first, byHolder bool, lost *LostError, now time.Time) error {
 	g.kept.Forget()
 	if !first {
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+		defer cancel()
 		select {
 		case <-g.done():
 			return g.result
@@ -81,7 +79,7 @@ func (g *grant) giveBack(ctx context.Context, first, byHolder bool, lost *LostEr
 		}
 	}
 
-	deleted, doubt, err := g.delete(ctx)
+	deleted, doubt, err := g.delete(ctx, end)
 	switch {
 	case err == nil:
 	case errors.Is(err, repository.ErrTransient):
@@ -154,27 +152,27 @@ func (g *grant) failedToReturn() error {
 	return unavailable("give back", g.key, errNoAnswer) // its holder's own Unlock is still at it
 }
 
-// delete deletes the row, trying again while the database does not answer.
-// doubt says that an earlier try may have deleted it: then "not there" does
-// not mean "lost".
-func (g *grant) delete(ctx context.Context) (deleted, doubt bool, err error) {
-	var pauses backoff
+// delete deletes the row, trying again until end while the database does not
+// answer. doubt says that an earlier try may have deleted it: then "not there"
+// does not mean "lost".
+func (g *grant) delete(ctx context.Context, end time.Time) (deleted, doubt bool, err error) {
 	if g.registry.immediate {
 		deleted, err = g.registry.repo.Delete(context.Background(), g.attempt.lease)
 		return deleted, false, err
 	}
+	var pauses backoff
 	for {
 		// A third of the time for each try: a dead connection is not the end.
-		limit := longestStatement / 3
-		if end, ok := ctx.Deadline(); ok {
-			limit = max(min(limit, time.Until(end)), time.Millisecond)
-		}
+		limit := max(min(longestStatement/3, time.Until(end)), time.Millisecond)
 		deleted, err = g.registry.delete(ctx, g.attempt.lease, limit)
 		if err == nil || !errors.Is(err, repository.ErrTransient) {
 			return deleted, doubt, err
 		}
 		doubt = doubt || unknown(err)
-		if !sleep(ctx, pauses.next()) {
+		waiting, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+		inTime := sleep(waiting, pauses.next())
+		cancel()
+		if !inTime {
 			return false, doubt, err
 		}
 	}

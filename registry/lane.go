@@ -17,17 +17,21 @@ import (
 // that finds the lane empty goes at once, by itself.
 //
 // A statement that takes long, because a row is locked or the network is dead,
-// does not hold up what comes after it: then the lane gets another runner.
+// does not hold up what comes after it: then the lane gets another runner. And
+// one that the driver does not come back from is answered for when its time is
+// up, and counts no more.
 type lane[Q, A any] struct {
 	background *tasks
 	alone      func(context.Context, Q) (A, error)
 	together   func(context.Context, []Q) ([]repository.Answer[A], error) // nil: the repository takes one at a time
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the fields below; never held while a statement runs
 	waiting []*errand[Q, A]
 	runners int
 	started time.Time // when the last statement was sent
-	watched bool      // the timer that looks for slow statements runs
+	watched bool      // the timer that looks after those who wait runs
+
+	spare sync.Pool // of *errand: there are two for every lock
 }
 
 const (
@@ -44,24 +48,32 @@ type errand[Q, A any] struct {
 	ctx     context.Context // carries values only
 	request Q
 	limit   time.Duration
-	answers chan answer[A]
-	left    atomic.Bool // nobody waits for it any more
+	since   time.Time
+	answers chan answer[A] // gets one, or errNoAnswer and then the one that came too late
+	left    atomic.Bool    // nobody waits for it any more
+	single  [1]*errand[Q, A]
 }
 
-// errLeft is the answer to a request that was not sent, as nobody waited for it.
-var errLeft = fmt.Errorf("%w: %w: nobody waited for the answer", repository.ErrTransient, repository.ErrNotExecuted)
+// errNotSent is the answer to a request that waited for its turn in vain, or
+// that nobody waited for any more.
+var errNotSent = fmt.Errorf("%w: %w: the database was busy for too long", repository.ErrTransient, repository.ErrNotExecuted)
 
 // send takes a request on its way, for at most limit.
 func (l *lane[Q, A]) send(ctx context.Context, request Q, limit time.Duration) *errand[Q, A] {
-	e := &errand[Q, A]{ctx: ctx, request: request, limit: limit, answers: make(chan answer[A], 1)}
+	e, _ := l.spare.Get().(*errand[Q, A])
+	if e == nil {
+		e = &errand[Q, A]{answers: make(chan answer[A], 2)}
+		e.single[0] = e
+	}
+	e.ctx, e.request, e.limit, e.since = ctx, request, limit, time.Now()
 	if l.together == nil || limit < shortestShared {
-		l.background.run(func() { l.one(e) })
+		l.background.run(func() { l.one(e, false) })
 		return e
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.runners == 0 || l.runners < mostRunners && time.Since(l.started) > slow {
-		l.run([]*errand[Q, A]{e})
+	if l.free(e.since) {
+		l.run(e.single[:])
 		return e
 	}
 	l.waiting = append(l.waiting, e)
@@ -69,13 +81,24 @@ func (l *lane[Q, A]) send(ctx context.Context, request Q, limit time.Duration) *
 	return e
 }
 
+// finish gives back an errand whose one answer was read.
+func (l *lane[Q, A]) finish(e *errand[Q, A]) {
+	var none Q
+	e.ctx, e.request = nil, none
+	l.spare.Put(e)
+}
+
+// free reports whether a request may go now. The caller holds l.mu.
+func (l *lane[Q, A]) free(now time.Time) bool {
+	return l.runners == 0 || l.runners < mostRunners && now.Sub(l.started) >= slow
+}
+
 // run starts a runner. The caller holds l.mu.
 func (l *lane[Q, A]) run(batch []*errand[Q, A]) {
 	l.runners++
 	l.started = time.Now()
 	l.background.run(func() {
-		for len(batch) > 0 {
-			l.serve(batch)
+		for len(batch) > 0 && l.serve(batch) {
 			batch = l.next()
 		}
 	})
@@ -105,7 +128,7 @@ func (l *lane[Q, A]) take() []*errand[Q, A] {
 }
 
 // watch looks after a while whether somebody still waits for a statement that
-// was sent before. The caller holds l.mu.
+// was sent before, or has waited for too long. The caller holds l.mu.
 func (l *lane[Q, A]) watch() {
 	if l.watched {
 		return
@@ -115,10 +138,12 @@ func (l *lane[Q, A]) watch() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.watched = false
-		if len(l.waiting) == 0 {
-			return
+		now := time.Now()
+		for len(l.waiting) > 0 && now.Sub(l.waiting[0].since) > l.waiting[0].limit {
+			l.waiting[0].answers <- answer[A]{err: errNotSent}
+			l.waiting = l.waiting[1:]
 		}
-		if l.runners < mostRunners && time.Since(l.started) >= slow {
+		if len(l.waiting) > 0 && l.free(now) {
 			l.run(l.take())
 		}
 		if len(l.waiting) > 0 {
@@ -127,67 +152,102 @@ func (l *lane[Q, A]) watch() {
 	})
 }
 
-// serve answers a batch. It returns when the lane is free for the next one.
-func (l *lane[Q, A]) serve(batch []*errand[Q, A]) {
+// serve answers a batch, and reports whether the runner is to go on.
+func (l *lane[Q, A]) serve(batch []*errand[Q, A]) bool {
 	asked := batch[:0]
 	for _, e := range batch {
 		if e.left.Load() {
-			e.answer(errLeft)
+			e.answers <- answer[A]{err: errNotSent}
 		} else {
 			asked = append(asked, e)
 		}
 	}
 	for len(asked) > 1 {
-		asked = asked[l.several(asked):]
+		n, late := l.several(asked)
+		if late {
+			return false
+		}
+		asked = asked[n:]
 	}
-	if len(asked) == 1 {
-		l.one(asked[0])
-	}
+	return len(asked) == 0 || l.one(asked[0], true)
+}
+
+// statement makes a call about a batch, within limit. If the driver does not
+// come back a little later it answers for it, and reports late when it does.
+// counted says that the caller is a runner.
+func (l *lane[Q, A]) statement(batch []*errand[Q, A], limit time.Duration, counted bool, call func(context.Context)) (late bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), limit)
+	defer cancel()
+	done := false // with late guarded by l.mu
+	timer := time.AfterFunc(limit+grace(limit), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if done {
+			return
+		}
+		late = true
+		for _, e := range batch {
+			e.answers <- answer[A]{err: errNoAnswer}
+		}
+		if counted {
+			if l.runners--; len(l.waiting) > 0 {
+				l.run(l.take())
+			}
+		}
+	})
+	call(ctx)
+	timer.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	done = true
+	return late
 }
 
 // one makes a request by itself.
-func (l *lane[Q, A]) one(e *errand[Q, A]) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), e.limit)
-	defer cancel()
-	value, err := l.alone(ctx, e.request)
-	e.answers <- answer[A]{value, err}
+func (l *lane[Q, A]) one(e *errand[Q, A], counted bool) bool {
+	var a answer[A]
+	late := l.statement(e.single[:], e.limit, counted, func(ctx context.Context) {
+		a.value, a.err = l.alone(ctx, e.request)
+	})
+	e.answers <- a
+	return !late
 }
 
 // several makes requests together, and returns how many got an answer, or are
 // about to: what the repository refuses as a whole, or wants to be asked alone,
 // is asked again one by one, aside.
-func (l *lane[Q, A]) several(batch []*errand[Q, A]) int {
+func (l *lane[Q, A]) several(batch []*errand[Q, A]) (n int, late bool) {
 	requests := make([]Q, len(batch))
 	limit := batch[0].limit
 	for i, e := range batch {
 		requests[i] = e.request
 		limit = min(limit, e.limit)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), limit)
-	defer cancel()
-	answers, err := l.together(ctx, requests)
+	var answers []repository.Answer[A]
+	var err error
+	late = l.statement(batch, limit, true, func(ctx context.Context) {
+		answers, err = l.together(ctx, requests)
+	})
 	switch {
 	case err == nil && len(answers) > 0:
 		for i, a := range answers {
-			if errors.Is(a.Err, repository.ErrAlone) {
-				l.background.run(func() { l.one(batch[i]) })
+			if errors.Is(a.Err, repository.ErrAlone) && !late {
+				l.again(batch[i])
 			} else {
 				batch[i].answers <- answer[A]{a.Value, a.Err}
 			}
 		}
-		return len(answers)
-	case err != nil && unknown(err):
+		return len(answers), late
+	case late || err != nil && unknown(err):
 		for _, e := range batch {
-			e.answer(err)
+			e.answers <- answer[A]{err: err}
 		}
 	default: // one may be the reason, and the others must not suffer for it
 		for _, e := range batch {
-			l.background.run(func() { l.one(e) })
+			l.again(e)
 		}
 	}
-	return len(batch)
+	return len(batch), late
 }
 
-func (e *errand[Q, A]) answer(err error) {
-	e.answers <- answer[A]{err: err}
-}
+func (l *lane[Q, A]) again(e *errand[Q, A]) { l.background.run(func() { l.one(e, false) }) }

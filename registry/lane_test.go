@@ -88,7 +88,7 @@ func want(t *testing.T, e *errand[int, int]) {
 	}
 }
 
-// several sends numbers, the first of which goes alone.
+// all sends numbers, the first of which goes alone.
 func (l *lane[Q, A]) all(numbers ...Q) (all []*errand[Q, A]) {
 	for _, n := range numbers {
 		all = append(all, l.send(context.Background(), n, 5*time.Second))

@@ -36,7 +36,7 @@ func ask[T any](ctx context.Context, r *JdbcLockRegistry, limit time.Duration, c
 // can say itself that its time is up, or until leave or closing is closed; nil
 // ones never are.
 func await[T any](answers <-chan answer[T], limit time.Duration, leave, closing <-chan struct{}) (T, error) {
-	timer := time.NewTimer(limit + max(limit/4, 50*time.Millisecond))
+	timer := time.NewTimer(limit + grace(limit))
 	defer timer.Stop()
 	var none T
 	select {
@@ -49,6 +49,9 @@ func await[T any](answers <-chan answer[T], limit time.Duration, leave, closing 
 	}
 	return none, errAbandoned
 }
+
+// grace is how much longer a driver may take to say that its time is up.
+func grace(limit time.Duration) time.Duration { return max(limit/4, 50*time.Millisecond) }
 
 var (
 	errAbandoned = errors.New("registry: request abandoned")
@@ -100,14 +103,22 @@ func (a *attempt) request(ctx context.Context, req repository.Request, limit tim
 		return r.repo.Acquire(context.Background(), req)
 	}
 	sent := r.acquisitions.send(ctx, req, limit)
-	out, err := await(sent.answers, limit, ctx.Done(), r.closing)
-	switch {
-	case errors.Is(err, errAbandoned):
-		a.over.Store(true)
-	case !errors.Is(err, errNoAnswer):
-		return out, err
+	var got answer[repository.Outcome]
+	select {
+	case got = <-sent.answers:
+		if !errors.Is(got.err, errNoAnswer) {
+			r.acquisitions.finish(sent)
+			return got.value, got.err
+		}
+	case <-ctx.Done():
+		got.err = errAbandoned
+	case <-r.closing:
+		got.err = errAbandoned
 	}
-	sent.left.Store(true) // should it still wait to be sent, it need not be
+	if errors.Is(got.err, errAbandoned) {
+		a.over.Store(true)
+		sent.left.Store(true) // should it still wait to be sent, it need not be
+	}
 	r.background.run(func() {
 		late, err := await(sent.answers, limit, nil, nil) // some drivers never come back
 		switch {                                          // without an answer the call goes on, and cleans up at its own end
@@ -118,7 +129,7 @@ func (a *attempt) request(ctx context.Context, req repository.Request, limit tim
 			r.cleanUp(a.lease, a.ttl, untilFound)
 		}
 	})
-	return out, err
+	return got.value, got.err
 }
 
 // How long a clean-up goes on: one row that is there, or was, is deleted once.
@@ -163,13 +174,10 @@ func (r *JdbcLockRegistry) cleanUp(lease repository.Lease, ttl time.Duration, la
 }
 
 func (r *JdbcLockRegistry) delete(ctx context.Context, lease repository.Lease, limit time.Duration) (bool, error) {
-	if r.immediate {
-		return r.repo.Delete(context.Background(), lease)
-	}
 	sent := r.deletions.send(ctx, lease, limit)
-	deleted, err := await(sent.answers, limit, nil, nil)
-	if errors.Is(err, errNoAnswer) {
-		sent.left.Store(true)
+	got := <-sent.answers // it comes: the lane sees to that
+	if !errors.Is(got.err, errNoAnswer) {
+		r.deletions.finish(sent)
 	}
-	return deleted, err
+	return got.value, got.err
 }
