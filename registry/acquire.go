@@ -13,7 +13,7 @@ import (
 // that no grant slips past.
 func (r *JdbcLockRegistry) lock(ctx context.Context, l *JdbcLock, c call) (*Hold, error) {
 	r.background.begin()
-	defer r.background.done()
+	defer r.background.finish()
 	start := time.Now()
 	for now := start; ; now = time.Now() {
 		e, hold, now, err := r.enter(ctx, l, c, start, now)

@@ -48,6 +48,7 @@ func (r *JdbcLockRegistry) Close(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	defer close(r.done)
+	defer r.background.stop()
 	defer r.shut()
 
 	for _, g := range held {

@@ -78,6 +78,7 @@ func laneTest(t *testing.T, f func(t *testing.T, c *counter, l *lane[int, int]))
 		var background tasks
 		f(t, c, &lane[int, int]{background: &background, alone: c.one, together: c.many})
 		background.wait(t.Context())
+		background.stop()
 	})
 }
 

@@ -79,7 +79,7 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { <-r.closing; cancel() }()
 		r.background.begin()
-		c.wakeUp.Start(ctx, r.wake, r.background.done)
+		c.wakeUp.Start(ctx, r.wake, r.background.finish)
 	}
 	return r, nil
 }

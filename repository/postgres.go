@@ -80,6 +80,9 @@ WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation
 // the holder's row and wait for it: it draws no transaction id, writes no WAL,
 // and does not end in a cancelled statement in the server's log. Where the row
 // was freed after the statement's snapshot the answer is an early "held".
+//
+// Most keys are free, so the look for any row comes first: the other is then not
+// carried out.
 func postgresAcquire(owned, number string) string {
 	return `WITH free AS (
   SELECT 1 FROM {table}
@@ -88,8 +91,8 @@ func postgresAcquire(owned, number string) string {
 me AS (
   INSERT INTO {table} AS l ({columns})
   SELECT {row}
-  WHERE EXISTS (SELECT 1 FROM free)
-    OR NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region)
+  WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region)
+    OR EXISTS (SELECT 1 FROM free)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
   SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, {end}), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
