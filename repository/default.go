@@ -101,7 +101,7 @@ func (r *DefaultLockRepository) compile() error {
 		if custom != "" {
 			text = custom
 		}
-		s, err := newStatement(op, text, d.bindType, 0, required...)
+		s, err := newStatement(op, text, custom != "", d.bindType, 0, required...)
 		errs = append(errs, err)
 		return s
 	}

@@ -59,7 +59,7 @@ func (r *DefaultLockRepository) newBatch(op, text string) (*batch, error) {
 	text = d.fill(text, r.config)
 	b := &batch{compile: func(size int) (*statement, error) {
 		lists := strings.NewReplacer("{keys}", d.list("lock_key", size), "{attempts}", d.list("attempt", size), "{size}", strconv.Itoa(size))
-		return newStatement(op, lists.Replace(text), d.bindType, size)
+		return newStatement(op, lists.Replace(text), false, d.bindType, size)
 	}}
 	_, _, err := b.fit(1)
 	return b, err

@@ -36,7 +36,7 @@ type statement struct {
 
 // newStatement compiles text for a batch of size leases, 0 if it is about one
 // without a list. required names the parameters that must occur.
-func newStatement(op, text string, bindType, size int, required ...string) (*statement, error) {
+func newStatement(op, text string, custom bool, bindType, size int, required ...string) (*statement, error) {
 	// sqlx reads "::" as an escaped colon, Postgres as a cast: keep the cast.
 	escaped := strings.ReplaceAll(text, "::", "::::")
 	identity := make(values, len(parameters))
@@ -54,9 +54,14 @@ func newStatement(op, text string, bindType, size int, required ...string) (*sta
 	if err != nil {
 		return nil, invalid("%s query: %w; the parameters are :%s", op, err, strings.Join(parameters, ", :"))
 	}
-	s := &statement{op: op, text: text, size: size, bound: sqlx.Rebind(bindType, bound)}
+	s := &statement{op: op, text: text, size: size}
 	for _, a := range args {
 		s.names = append(s.names, a.(string))
+	}
+	if bindType == sqlx.DOLLAR && !custom {
+		s.bound, s.names = numbered(bound, s.names)
+	} else {
+		s.bound = sqlx.Rebind(bindType, bound)
 	}
 	for _, r := range required {
 		if !slices.Contains(s.names, r) {
@@ -64,6 +69,26 @@ func newStatement(op, text string, bindType, size int, required ...string) (*sta
 		}
 	}
 	return s, nil
+}
+
+// numbered gives a parameter that occurs several times one number, so that it is
+// sent, and read, once. Custom queries keep one for each place, as the server
+// gives a parameter one type only.
+func numbered(text string, names []string) (string, []string) {
+	var out strings.Builder
+	var once []string
+	for _, name := range names {
+		before, after, _ := strings.Cut(text, "?")
+		i := slices.Index(once, name)
+		if i < 0 {
+			i = len(once)
+			once = append(once, name)
+		}
+		fmt.Fprintf(&out, "%s$%d", before, i+1)
+		text = after
+	}
+	out.WriteString(text)
+	return out.String(), once
 }
 
 // prepare returns the prepared statement. Two first callers may both prepare;

@@ -1,28 +1,28 @@
 -- Layout of Spring 7
 
--- acquire (lock_key, region, client_id, attempt, lock_key, region, client_id, ttl, attempt, holder, lock_name, lock_key, region, ttl, lock_key, region)
+-- acquire (lock_key, region, client_id, attempt, ttl, holder, lock_name)
 WITH free AS (
   SELECT 1 FROM INT_LOCK
   WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND ((CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT = CAST($4 AS bigint)) OR EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC'))
   FOR UPDATE SKIP LOCKED),
 me AS (
   INSERT INTO INT_LOCK AS l (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME)
-  SELECT CAST($5 AS bpchar), CAST($6 AS varchar), CAST($7 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST($8 AS bigint) * INTERVAL '1 microsecond', CAST($9 AS bigint), CAST($10 AS varchar), CAST($11 AS varchar)
-  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($12 AS bpchar) AND REGION = CAST($13 AS varchar))
+  SELECT CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST($5 AS bigint) * INTERVAL '1 microsecond', CAST($4 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)
+  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar))
     OR EXISTS (SELECT 1 FROM free)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($14 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($5 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
   RETURNING 1)
 SELECT TRUE, '', '', CAST(0 AS bigint) FROM me
 UNION ALL
 SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint)
-FROM INT_LOCK WHERE LOCK_KEY = CAST($15 AS bpchar) AND REGION = CAST($16 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
+FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
 
--- update (client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt)
+-- update (client_id, ttl, attempt, holder, lock_name, lock_key, region)
 UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), EXPIRED_AFTER = GREATEST(EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($2 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = CAST($3 AS bigint), HOLDER = CAST($4 AS varchar), LOCK_NAME = CAST($5 AS varchar)
-WHERE LOCK_KEY = CAST($6 AS bpchar) AND REGION = CAST($7 AS varchar) AND ((CLIENT_ID = CAST($8 AS bpchar) AND ATTEMPT = CAST($9 AS bigint)) OR EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC'));
+WHERE LOCK_KEY = CAST($6 AS bpchar) AND REGION = CAST($7 AS varchar) AND ((CLIENT_ID = CAST($1 AS bpchar) AND ATTEMPT = CAST($3 AS bigint)) OR EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC'));
 
 -- insert (lock_key, region, client_id, ttl, attempt, holder, lock_name)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME) VALUES (CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST($4 AS bigint) * INTERVAL '1 microsecond', CAST($5 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING;
@@ -56,12 +56,12 @@ UNION ALL
 SELECT '', 0, '', 0, TRUE
 WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 
--- renew (lock_key_0, region, client_id, attempt_0, ttl, region)
+-- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (
   SELECT LOCK_KEY FROM INT_LOCK WHERE LOCK_KEY IN (CAST($1 AS bpchar)) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT IN (CAST($4 AS bigint)) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC')
   ORDER BY LOCK_KEY FOR UPDATE SKIP LOCKED)
 UPDATE INT_LOCK AS l SET EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($5 AS bigint) * INTERVAL '1 microsecond')
-FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = CAST($6 AS varchar);
+FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = CAST($2 AS varchar);
 
 -- renew (region, lock_key_0)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
@@ -71,25 +71,25 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY IN (CAST($2 AS bpc
 -- With tokens, where that differs. What draws a token alone follows a grant
 -- where acquire cannot, and after custom queries.
 
--- acquire (lock_key, region, client_id, attempt, lock_key, region, client_id, ttl, attempt, holder, lock_name, lock_key, region, ttl, lock_key, region)
+-- acquire (lock_key, region, client_id, attempt, ttl, holder, lock_name)
 WITH free AS (
   SELECT 1 FROM INT_LOCK
   WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND ((CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT = CAST($4 AS bigint)) OR EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC'))
   FOR UPDATE SKIP LOCKED),
 me AS (
   INSERT INTO INT_LOCK AS l (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME)
-  SELECT CAST($5 AS bpchar), CAST($6 AS varchar), CAST($7 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST($8 AS bigint) * INTERVAL '1 microsecond', CAST($9 AS bigint), CAST($10 AS varchar), CAST($11 AS varchar)
-  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($12 AS bpchar) AND REGION = CAST($13 AS varchar))
+  SELECT CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST($5 AS bigint) * INTERVAL '1 microsecond', CAST($4 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)
+  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar))
     OR EXISTS (SELECT 1 FROM free)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($14 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($5 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
   RETURNING nextval('INT_LOCK_TOKEN') AS TOKEN)
 SELECT TRUE, '', '', TOKEN FROM me
 UNION ALL
 SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint)
-FROM INT_LOCK WHERE LOCK_KEY = CAST($15 AS bpchar) AND REGION = CAST($16 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
+FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
 
 -- draw token (lock_key, region, client_id, attempt)
 WITH me AS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND (CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT = CAST($4 AS bigint)) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC') FOR UPDATE)
@@ -97,29 +97,29 @@ SELECT nextval('INT_LOCK_TOKEN') FROM me;
 
 -- Layout of Spring 6.5 and older, timeToLive 10 s
 
--- acquire (lock_key, region, client_id, attempt, lock_key, region, client_id, ttl, attempt, holder, lock_name, lock_key, region, ttl, lock_key, region)
+-- acquire (lock_key, region, client_id, attempt, ttl, holder, lock_name)
 WITH free AS (
   SELECT 1 FROM INT_LOCK
   WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND ((CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT = CAST($4 AS bigint)) OR CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds'))
   FOR UPDATE SKIP LOCKED),
 me AS (
   INSERT INTO INT_LOCK AS l (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME)
-  SELECT CAST($5 AS bpchar), CAST($6 AS varchar), CAST($7 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($8 AS bigint) * INTERVAL '1 microsecond', CAST($9 AS bigint), CAST($10 AS varchar), CAST($11 AS varchar)
-  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($12 AS bpchar) AND REGION = CAST($13 AS varchar))
+  SELECT CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($5 AS bigint) * INTERVAL '1 microsecond', CAST($4 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)
+  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar))
     OR EXISTS (SELECT 1 FROM free)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($14 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($5 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
   RETURNING 1)
 SELECT TRUE, '', '', CAST(0 AS bigint) FROM me
 UNION ALL
 SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint)
-FROM INT_LOCK WHERE LOCK_KEY = CAST($15 AS bpchar) AND REGION = CAST($16 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
+FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
 
--- update (client_id, ttl, attempt, holder, lock_name, lock_key, region, client_id, attempt)
+-- update (client_id, ttl, attempt, holder, lock_name, lock_key, region)
 UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), CREATED_DATE = GREATEST(CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($2 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = CAST($3 AS bigint), HOLDER = CAST($4 AS varchar), LOCK_NAME = CAST($5 AS varchar)
-WHERE LOCK_KEY = CAST($6 AS bpchar) AND REGION = CAST($7 AS varchar) AND ((CLIENT_ID = CAST($8 AS bpchar) AND ATTEMPT = CAST($9 AS bigint)) OR CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds'));
+WHERE LOCK_KEY = CAST($6 AS bpchar) AND REGION = CAST($7 AS varchar) AND ((CLIENT_ID = CAST($1 AS bpchar) AND ATTEMPT = CAST($3 AS bigint)) OR CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds'));
 
 -- insert (lock_key, region, client_id, ttl, attempt, holder, lock_name)
 INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME) VALUES (CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($4 AS bigint) * INTERVAL '1 microsecond', CAST($5 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)) ON CONFLICT (LOCK_KEY, REGION) DO NOTHING;
@@ -153,12 +153,12 @@ UNION ALL
 SELECT '', 0, '', 0, TRUE
 WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 
--- renew (lock_key_0, region, client_id, attempt_0, ttl, region)
+-- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (
   SELECT LOCK_KEY FROM INT_LOCK WHERE LOCK_KEY IN (CAST($1 AS bpchar)) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT IN (CAST($4 AS bigint)) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
   ORDER BY LOCK_KEY FOR UPDATE SKIP LOCKED)
 UPDATE INT_LOCK AS l SET CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($5 AS bigint) * INTERVAL '1 microsecond')
-FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = CAST($6 AS varchar);
+FROM due WHERE l.LOCK_KEY = due.LOCK_KEY AND l.REGION = CAST($2 AS varchar);
 
 -- renew (region, lock_key_0)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
@@ -168,25 +168,25 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY IN (CAST($2 AS bpc
 -- With tokens, where that differs. What draws a token alone follows a grant
 -- where acquire cannot, and after custom queries.
 
--- acquire (lock_key, region, client_id, attempt, lock_key, region, client_id, ttl, attempt, holder, lock_name, lock_key, region, ttl, lock_key, region)
+-- acquire (lock_key, region, client_id, attempt, ttl, holder, lock_name)
 WITH free AS (
   SELECT 1 FROM INT_LOCK
   WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND ((CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT = CAST($4 AS bigint)) OR CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds'))
   FOR UPDATE SKIP LOCKED),
 me AS (
   INSERT INTO INT_LOCK AS l (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME)
-  SELECT CAST($5 AS bpchar), CAST($6 AS varchar), CAST($7 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($8 AS bigint) * INTERVAL '1 microsecond', CAST($9 AS bigint), CAST($10 AS varchar), CAST($11 AS varchar)
-  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($12 AS bpchar) AND REGION = CAST($13 AS varchar))
+  SELECT CAST($1 AS bpchar), CAST($2 AS varchar), CAST($3 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($5 AS bigint) * INTERVAL '1 microsecond', CAST($4 AS bigint), CAST($6 AS varchar), CAST($7 AS varchar)
+  WHERE NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar))
     OR EXISTS (SELECT 1 FROM free)
   ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
-  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($14 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($5 AS bigint) * INTERVAL '1 microsecond'), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
   RETURNING nextval('INT_LOCK_TOKEN') AS TOKEN)
 SELECT TRUE, '', '', TOKEN FROM me
 UNION ALL
 SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint)
-FROM INT_LOCK WHERE LOCK_KEY = CAST($15 AS bpchar) AND REGION = CAST($16 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
+FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND NOT EXISTS (SELECT 1 FROM me);
 
 -- draw token (lock_key, region, client_id, attempt)
 WITH me AS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND (CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT = CAST($4 AS bigint)) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') FOR UPDATE)
