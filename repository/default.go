@@ -41,11 +41,12 @@ type DefaultLockRepository struct {
 	renew, remove, isAcquired, purge, list *statement // renew: for RenewQuery, and if it is custom
 	assert                                 *statement // never prepared: it runs in other people's transactions
 	renewMany, find                        *batch
+	many                                   batchStatements
 }
 
 var (
-	_ LockRepository = (*DefaultLockRepository)(nil)
-	_ Pool           = (*sqlx.DB)(nil)
+	_ BatchRepository = (*DefaultLockRepository)(nil)
+	_ Pool            = (*sqlx.DB)(nil)
 )
 
 // New returns a repository on db. It asks the server which vendor it is and,
@@ -128,6 +129,8 @@ func (r *DefaultLockRepository) compile() error {
 	r.renewMany, err = r.newBatch("renew", d.renewMany)
 	errs = append(errs, err)
 	r.find, err = r.newBatch("renew", findText)
+	errs = append(errs, err)
+	r.many, err = r.newBatchStatements()
 	return errors.Join(append(errs, err)...)
 }
 
@@ -167,6 +170,7 @@ func (r *DefaultLockRepository) Close() error {
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
 	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list, r.assert}
+	all = append(all, r.many.all()...)
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())
 }

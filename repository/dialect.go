@@ -29,10 +29,13 @@ import (
 //	{mine}     this client and attempt own the row
 //	{attempt}  the attempt to be written
 //
-// and those of a batch these, filled in by newBatch:
+// and those of Renew these, filled in by newBatch:
 //
 //	{keys}, {attempts}  the leases
 //	{size}              how many there are
+//
+// and those of AcquireBatch and DeleteBatch are about a row r of a list, see
+// newListStatement.
 //
 // and assert these, filled in by AssertHeld:
 //
@@ -75,6 +78,8 @@ type dialect struct {
 	renewMany string                     // a batch
 	assert    string                     // in the caller's transaction: lock the row, then look at it
 	changed   func(result) (bool, error) // an UPDATE or INSERT found its row
+
+	many batchDialect // AcquireBatch and DeleteBatch, see batch.go
 
 	columnType map[string]string // for the statements the start check proposes
 	timeTypes  []string          // what the driver may call the type of a date column

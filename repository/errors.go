@@ -106,7 +106,7 @@ func classAnywhere(err error) class {
 		return refused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, errSentAgain), errors.Is(err, errLeaseGone), errors.As(err, &timeout),
+		errors.Is(err, errSentAgain), errors.Is(err, errLeaseGone), errors.Is(err, errUnclear), errors.As(err, &timeout),
 		strings.Contains(err.Error(), "invalid connection"): // go-sql-driver/mysql
 		return doubtful
 	}

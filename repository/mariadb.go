@@ -25,6 +25,10 @@ func mariadb() dialect {
   WHEN cycle_option THEN 'CYCLE'
   ELSE '' END
 FROM {tokens}`
+	d.many.acquire = mariadbAcquireMany("0")
+	d.many.acquireToken = mariadbAcquireMany("IF(CLIENT_ID = :client_id, NEXTVAL({tokens}), 0)")
+	d.many.draw, d.many.drawn, d.many.result, d.many.resultToken = "", nil, "", ""
+	d.many.remove = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + mysqlDeleteMany("FOR UPDATE SKIP LOCKED")
 	// Should a plan wait for a row after all, it fails at once.
 	d.renewMany = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + renewBySkipping
 	return d
@@ -36,4 +40,12 @@ func mariadbAcquire(number string) string {
 	return shortWait + `INSERT INTO {table} ({columns}) VALUES ({row})
 ` + onDuplicate(":attempt", "ATTEMPT") + `
 RETURNING COALESCE({mine}, 0), COALESCE(CLIENT_ID, ''), COALESCE(HOLDER, ''), ` + number
+}
+
+// mariadbAcquireMany answers with the row as it is afterwards. It may draw a
+// number for a row that another attempt of this client has taken since the
+// look; nobody gets it.
+func mariadbAcquireMany(number string) string {
+	return shortWait + mysqlAcquireMany + `
+RETURNING LOCK_KEY, COALESCE(CLIENT_ID, ''), COALESCE(ATTEMPT, 0), COALESCE(HOLDER, ''), {left}, ` + number
 }

@@ -17,7 +17,7 @@ import (
 type MemoryTable struct {
 	mu    sync.Mutex // guards the fields below; never held while waiting
 	rows  map[memoryKey]memoryRow
-	token int64 // the last one drawn; outlives the rows
+	token int64 // the last number drawn; outlives the rows
 }
 
 type memoryKey struct{ region, key string }
@@ -39,7 +39,7 @@ type MemoryLockRepository struct {
 	closed atomic.Bool
 }
 
-var _ LockRepository = (*MemoryLockRepository)(nil)
+var _ BatchRepository = (*MemoryLockRepository)(nil)
 
 // NewMemory returns a repository on table, or on a table of its own if table
 // is nil. Errors about options match ErrInvalid.
@@ -109,10 +109,30 @@ func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcom
 		return Outcome{}, err
 	}
 	defer m.table.mu.Unlock()
+	return m.acquire(req, time.Now()), nil
+}
+
+// AcquireBatch implements BatchRepository. It takes any number at once.
+func (m *MemoryLockRepository) AcquireBatch(ctx context.Context, reqs []Request) ([]Answer[Outcome], error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.table.mu.Unlock()
 	now := time.Now()
+	answers := make([]Answer[Outcome], len(reqs))
+	for i, req := range reqs {
+		if answers[i].Err = checkRequest(req); answers[i].Err == nil {
+			answers[i].Value = m.acquire(req, now)
+		}
+	}
+	return answers, nil
+}
+
+// acquire takes a key. The caller holds the table.
+func (m *MemoryLockRepository) acquire(req Request, now time.Time) Outcome {
 	row, found := m.table.rows[m.at(req.Key)]
 	if found && row.live(now) && !m.owns(row, req.Attempt) {
-		return Outcome{ClientID: row.clientID, Holder: row.holder, Remaining: row.expires.Sub(now)}, nil
+		return Outcome{ClientID: row.clientID, Holder: row.holder, Remaining: row.expires.Sub(now)}
 	}
 	m.table.rows[m.at(req.Key)] = memoryRow{
 		clientID: m.config.clientID, holder: m.config.holder, name: cleanName(req.Name),
@@ -121,9 +141,9 @@ func (m *MemoryLockRepository) Acquire(ctx context.Context, req Request) (Outcom
 	out := Outcome{Acquired: true}
 	if m.config.tokens {
 		m.table.token++
-		out.Token = m.table.token
+		out.Token = m.table.token * TokenStep
 	}
-	return out, nil
+	return out
 }
 
 // Renew implements LockRepository.
@@ -158,12 +178,32 @@ func (m *MemoryLockRepository) Delete(ctx context.Context, lease Lease) (bool, e
 		return false, err
 	}
 	defer m.table.mu.Unlock()
+	return m.remove(lease), nil
+}
+
+// DeleteBatch implements BatchRepository. It takes any number at once.
+func (m *MemoryLockRepository) DeleteBatch(ctx context.Context, leases []Lease) ([]Answer[bool], error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.table.mu.Unlock()
+	answers := make([]Answer[bool], len(leases))
+	for i, lease := range leases {
+		if answers[i].Err = CheckKey(lease.Key); answers[i].Err == nil {
+			answers[i].Value = m.remove(lease)
+		}
+	}
+	return answers, nil
+}
+
+// remove deletes a row. The caller holds the table.
+func (m *MemoryLockRepository) remove(lease Lease) bool {
 	row, found := m.table.rows[m.at(lease.Key)]
 	if !found || !m.owns(row, lease.Attempt) {
-		return false, nil
+		return false
 	}
 	delete(m.table.rows, m.at(lease.Key))
-	return true, nil
+	return true
 }
 
 // IsAcquired implements LockRepository.

@@ -40,6 +40,23 @@ func mysql() dialect {
 VALUES ({row})
 ` + onDuplicate(acquired, "IF(LAST_INSERT_ID(2 + 2 * GREATEST(0, {left})) > 0, ATTEMPT, ATTEMPT)"),
 		run: insertID,
+		many: batchDialect{
+			lists:   list,
+			look:    lookManyText("FROM " + mysqlRequests + " STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY)"),
+			alone:   true,
+			acquire: mysqlAcquireMany,
+			draw: `REPLACE INTO {tokens} (LOCK_KEY, REGION)
+SELECT l.LOCK_KEY, l.REGION FROM ` + mysqlRequests + ` STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.LOCK_KEY = r.want_key AND l.REGION = :region
+WHERE l.CLIENT_ID = :client_id AND l.ATTEMPT = r.want_attempt AND l.{expires} >= {now} ORDER BY r.want_key FOR UPDATE OF l`,
+			result: lookManyText("FROM " + mysqlRequests + " STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY)"),
+			// The look at the lock row and at its number is one: the last number
+			// that was drawn for a lease which stands is that lease's.
+			resultToken: mysqlTokensOfMany,
+			remove:      mysqlDeleteMany("FOR UPDATE OF t SKIP LOCKED"),
+			take:        takeAfterLook,
+			drawn:       drawnBefore,
+			giveBack:    giveBackAfterLook,
+		},
 		// A refused attempt locks the row for a moment. If many poll, a renewal,
 		// which passes locked rows, might never find it free.
 		peek: peekText,
@@ -82,6 +99,37 @@ func onDuplicate(taken, kept string) string {
   HOLDER = IF(` + free + `, :holder, HOLDER),
   LOCK_NAME = IF(` + free + `, :lock_name, LOCK_NAME),
   {expires} = IF(` + free + `, {later}, {expires})`
+}
+
+// mysqlRequests are the rows of a batch.
+const mysqlRequests = `JSON_TABLE(:requests, '$[*]' COLUMNS (
+  want_key CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$[0]', want_attempt BIGINT PATH '$[1]', want_ttl BIGINT PATH '$[2]',
+  want_name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[3]')) AS r`
+
+// mysqlAcquireMany writes the keys that a look before it did not find. Only one
+// that somebody else takes in the meantime comes to the second half.
+const mysqlAcquireMany = `INSERT INTO {table} ({columns})
+SELECT {row} FROM ` + mysqlRequests + ` ORDER BY r.want_key
+ON DUPLICATE KEY UPDATE
+  CLIENT_ID = IF(` + mysqlFree + `, VALUES(CLIENT_ID), CLIENT_ID),
+  ATTEMPT = IF(` + mysqlFree + `, VALUES(ATTEMPT), ATTEMPT),
+  HOLDER = IF(` + mysqlFree + `, VALUES(HOLDER), HOLDER),
+  LOCK_NAME = IF(` + mysqlFree + `, VALUES(LOCK_NAME), LOCK_NAME),
+  {expires} = IF(` + mysqlFree + `, GREATEST({expires}, VALUES({expires})), {expires})`
+
+const mysqlFree = "((CLIENT_ID = VALUES(CLIENT_ID) AND ATTEMPT = VALUES(ATTEMPT)) OR {expires} < {now})"
+
+const mysqlTokensOfMany = `SELECT ` + foundColumns + `COALESCE(n.TOKEN, 0)
+FROM ` + mysqlRequests + ` STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.LOCK_KEY = r.want_key AND l.REGION = :region
+LEFT JOIN {tokens} AS n ON n.LOCK_KEY = l.LOCK_KEY AND n.REGION = l.REGION`
+
+// mysqlDeleteMany passes locked rows, as renewBySkipping does.
+func mysqlDeleteMany(locking string) string {
+	return `DELETE l FROM (
+  SELECT t.LOCK_KEY FROM ` + mysqlRequests + ` STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.LOCK_KEY = r.want_key AND t.REGION = :region
+  WHERE t.CLIENT_ID = :client_id AND t.ATTEMPT = r.want_attempt
+  ORDER BY t.LOCK_KEY LIMIT 256 ` + locking + `) AS due
+STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region`
 }
 
 func insertID(ctx context.Context, r *DefaultLockRepository, v values) (Outcome, error) {

@@ -36,6 +36,14 @@ func postgres() dialect {
 		},
 		acquire: postgresAcquire("1", "CAST(0 AS bigint)"),
 		run:     answerRow,
+		many: batchDialect{
+			lists:        arrays,
+			acquire:      postgresAcquireMany("CAST(0 AS bigint)"),
+			acquireToken: postgresAcquireMany("nextval('{tokens}')"),
+			remove:       postgresDeleteMany,
+			take:         takeAtOnce,
+			giveBack:     giveBackAtOnce(ErrAlone),
+		},
 		// RETURNING comes after the row is ours. A number drawn in the VALUES
 		// would go backwards: its statement may be overtaken before it gets the row.
 		acquireToken: postgresAcquire("nextval('{tokens}') AS TOKEN", "TOKEN"),
@@ -104,6 +112,71 @@ SELECT FALSE, COALESCE(CAST(CLIENT_ID AS text), ''), COALESCE(HOLDER, ''), {left
 FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND NOT EXISTS (SELECT 1 FROM me)`
 }
 
+// postgresRequests are the rows of a batch. The arrays come as text, which any
+// driver can send, and in a SELECT of their own, so that the planner does not
+// look into them: it would make a new plan for every batch.
+const postgresRequests = `SELECT CAST(want_key AS bpchar) AS want_key, want_attempt, want_ttl, want_name
+  FROM unnest((SELECT CAST(CAST(:all_keys AS text) AS text[])), (SELECT CAST(CAST(:all_attempts AS text) AS bigint[])),
+    (SELECT CAST(CAST(:all_ttls AS text) AS bigint[])), (SELECT CAST(CAST(:all_names AS text) AS varchar[]))) AS list (want_key, want_attempt, want_ttl, want_name)`
+
+// postgresAcquireMany is postgresAcquire for a list of requests. Each key is
+// looked up, locked if it may be taken over, and written, before the next one
+// is: the inner queries are LATERAL and end after a row, so that the plan is a
+// nested loop over the primary key whatever the table's size was once, and
+// nothing sorts in between. As the list is in the order of the keys, so are the
+// locks, and two batches cannot deadlock.
+//
+// The first column is what became of the request, see takeAtOnce. A request
+// that is not in the answer lost a race for a key that was free.
+func postgresAcquireMany(number string) string {
+	return `WITH asked AS MATERIALIZED (
+  SELECT r.want_key, r.want_attempt, r.want_ttl, r.want_name, there.client_id, there.holder, there.remaining, there.mine,
+    there.lock_key IS NULL OR free.yes IS NOT NULL AS go
+  FROM (` + postgresRequests + `) AS r
+  LEFT JOIN LATERAL (
+    SELECT LOCK_KEY, CLIENT_ID, HOLDER, {left} AS remaining, {mine} IS TRUE AS mine
+    FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region LIMIT 1) AS there ON TRUE
+  LEFT JOIN LATERAL (
+    SELECT TRUE AS yes FROM {table}
+    WHERE there.lock_key IS NOT NULL AND LOCK_KEY = r.want_key AND REGION = :region AND ({mine} OR {expires} < {now})
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS free ON TRUE),
+me AS (
+  INSERT INTO {table} AS l ({columns})
+  SELECT {row} FROM asked AS r WHERE go
+  ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, EXCLUDED.{expires}), ATTEMPT = EXCLUDED.ATTEMPT,
+    HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
+  WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.{expires} < {now}
+  RETURNING LOCK_KEY, ` + number + ` AS number)
+SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me
+UNION ALL
+SELECT CASE WHEN mine OR remaining < 0 THEN 2 ELSE 0 END, CAST(want_key AS text), COALESCE(CAST(client_id AS text), ''), COALESCE(holder, ''), remaining
+FROM asked WHERE NOT go`
+}
+
+// postgresDeleteMany deletes the rows that it can lock at once. The others are
+// looked for: what is this lease's was locked, what is not is gone for certain.
+// The row is deleted by its place, which stands while it is locked; one that
+// was changed under the statement's snapshot is not found there, and counts as
+// locked. That due.mine equals the key is known; saying so lets the planner
+// expect one row, and not prefer to read a small table as a whole.
+const postgresDeleteMany = `WITH asked AS MATERIALIZED (
+  SELECT r.want_key, r.want_attempt, due.place, due.mine
+  FROM (` + postgresKeys + `) AS r
+  LEFT JOIN LATERAL (
+    SELECT ctid AS place, LOCK_KEY AS mine FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {mine}
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due ON TRUE),
+gone AS (
+  DELETE FROM {table} AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key
+  RETURNING l.LOCK_KEY)
+SELECT 1, CAST(LOCK_KEY AS text) FROM gone
+UNION ALL
+SELECT 0, CAST(r.want_key AS text) FROM asked AS r
+WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {mine} OFFSET 0)`
+
+const postgresKeys = `SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
+  FROM unnest((SELECT CAST(CAST(:all_keys AS text) AS text[])), (SELECT CAST(CAST(:all_attempts AS text) AS bigint[]))) AS list (want_key, want_attempt)`
+
 // The catalog, unlike an attempt to use what is missing or denied, leaves no
 // error in the server's log.
 const postgresTokenFault = `SELECT CASE
@@ -155,7 +228,7 @@ func answerRow(ctx context.Context, r *DefaultLockRepository, v values) (Outcome
 	}
 	out.Repeated = sent.again()
 	if out.Acquired && r.config.tokens && r.draw == nil {
-		return Outcome{Acquired: true, Token: number, Repeated: out.Repeated}, nil
+		return Outcome{Acquired: true, Token: number * TokenStep, Repeated: out.Repeated}, nil
 	}
 	return out.held(number), nil
 }

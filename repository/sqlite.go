@@ -37,6 +37,30 @@ SET CLIENT_ID = excluded.CLIENT_ID, {expires} = {later}, ATTEMPT = excluded.ATTE
 WHERE {mine} OR {expires} < {now}
 RETURNING 1, '', '', 0`,
 		run: answerRow,
+		many: batchDialect{
+			lists: list,
+			look:  lookManyText("FROM " + sqliteRequests + " CROSS JOIN {table} AS l"),
+			acquire: `INSERT INTO {table} ({columns})
+SELECT {row} FROM ` + sqliteRequests + ` WHERE TRUE ORDER BY r.want_key
+ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+SET CLIENT_ID = excluded.CLIENT_ID, {expires} = max({expires}, excluded.{expires}), ATTEMPT = excluded.ATTEMPT,
+  HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
+WHERE (CLIENT_ID = excluded.CLIENT_ID AND ATTEMPT = excluded.ATTEMPT) OR {expires} < {now}
+RETURNING LOCK_KEY, CLIENT_ID, ATTEMPT, '', 0, 0`,
+			// A row of the answer for each lease that stands. Which token goes to
+			// which of them is all the same.
+			draw: `INSERT INTO {tokens} (ID, TOKEN)
+SELECT 1, 1 FROM ` + sqliteRequests + ` CROSS JOIN {table} AS l
+WHERE l.LOCK_KEY = r.want_key AND l.REGION = :region AND l.CLIENT_ID = :client_id AND l.ATTEMPT = r.want_attempt AND l.{expires} >= {now}
+ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1
+RETURNING TOKEN`,
+			remove: `DELETE FROM {table} WHERE REGION = :region AND CLIENT_ID = :client_id
+AND LOCK_KEY IN (SELECT r.want_key FROM ` + sqliteRequests + `) AND ATTEMPT IN (SELECT r.want_attempt FROM ` + sqliteRequests + `)
+RETURNING 1, LOCK_KEY`,
+			take:     takeAfterLook,
+			drawn:    drawnInAnyOrder,
+			giveBack: giveBackAtOnce(nil),
+		},
 		draw: `INSERT INTO {tokens} (ID, TOKEN)
 SELECT 1, 1 FROM {table} WHERE ` + standsText + `
 ON CONFLICT (ID) DO UPDATE SET TOKEN = TOKEN + 1
@@ -62,3 +86,7 @@ RETURNING ` + leaseColumns,
 		},
 	}
 }
+
+// sqliteRequests are the rows of a batch. A NUL cannot be in a name, nor in JSON.
+const sqliteRequests = `(
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(:requests)) AS r`

@@ -35,13 +35,17 @@ type statement struct {
 }
 
 // newStatement compiles text for a batch of size leases, 0 if it is about one
-// without a list. required names the parameters that must occur.
+// without a list. required names the parameters that must occur,
+// also those that only we may use.
 func newStatement(op, text string, custom bool, bindType, size int, required ...string) (*statement, error) {
 	// sqlx reads "::" as an escaped colon, Postgres as a cast: keep the cast.
 	escaped := strings.ReplaceAll(text, "::", "::::")
 	identity := make(values, len(parameters))
 	for _, p := range parameters {
 		identity[p] = p
+	}
+	for _, r := range required {
+		identity[r] = r
 	}
 	for i := range size {
 		for _, list := range []string{"lock_key", "attempt"} {

@@ -16,6 +16,9 @@ import (
 // In both cases the token is drawn while the lock row is locked by the drawing
 // statement. The next grant has to change or insert that row, so it comes, and
 // draws, later: tokens have the order of the grants.
+//
+// What is drawn counts up by one. A token is TokenStep times that, which leaves
+// the numbers in between to the holder.
 
 // standsText is the condition of the second statement.
 const standsText = `LOCK_KEY = :lock_key AND REGION = :region AND {mine} AND {expires} >= {now}`
@@ -31,7 +34,7 @@ func (r *DefaultLockRepository) drawToken(ctx context.Context, v values) (Outcom
 		err = errLeaseGone
 	}
 	if err == nil {
-		return Outcome{Acquired: true, Token: token}, nil
+		return Outcome{Acquired: true, Token: token * TokenStep}, nil
 	}
 	// Whatever became of this statement, the one before it has been executed.
 	err = r.fail(r.draw, &sentError{runs: 2, error: err})
@@ -55,7 +58,7 @@ func drawnID(ctx context.Context, r *DefaultLockRepository, v values) (int64, er
 	}
 	token, err := result.LastInsertId()
 	if n, _ := result.RowsAffected(); err == nil && n > 0 && token <= 0 {
-		err = fmt.Errorf("%s gave no token: its column TOKEN needs AUTO_INCREMENT, see schema.Check", vendor.TokenSource(r.config.prefix))
+		err = errNoToken(r.config.prefix)
 	}
 	return token, err
 }

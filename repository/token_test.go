@@ -80,7 +80,7 @@ func TestRefusalDrawsNoToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			lease, next := takeToken(t, r, "k")
-			if next != token+1 {
+			if next != token+TokenStep {
 				t.Errorf("%s: the tokens are %d and %d, with nothing but refusals between them", name, token, next)
 			}
 			if _, err := r.Delete(t.Context(), lease); err != nil {
@@ -141,8 +141,8 @@ func TestNoTokenWithoutLease(t *testing.T) {
 			if !errors.Is(err, errLeaseGone) || !errors.Is(err, ErrTransient) || errors.Is(err, ErrNotExecuted) {
 				t.Errorf("%s: %v, want a transient error about the lease", what, err)
 			}
-			if _, next := takeToken(t, r, "next "+what); next != token+1 {
-				t.Errorf("%s: the next token is %d, want %d: one was drawn for nothing", what, next, token+1)
+			if _, next := takeToken(t, r, "next "+what); next != token+TokenStep {
+				t.Errorf("%s: the next token is %d, want %d: one was drawn for nothing", what, next, token+TokenStep)
 			}
 		}
 	})
@@ -188,11 +188,11 @@ func TestTokenReplyLost(t *testing.T) {
 			req := Request{Key: "k", Attempt: NewAttempt(), TTL: time.Minute}
 			out, err := r.Acquire(t.Context(), req)
 			proxy.Heal()
-			if err != nil && (!errors.Is(err, ErrTransient) || errors.Is(err, ErrNotExecuted)) || err == nil && out.Token != last+2 {
+			if err != nil && (!errors.Is(err, ErrTransient) || errors.Is(err, ErrNotExecuted)) || err == nil && out.Token != last+2*TokenStep {
 				t.Fatalf("Acquire = %+v, %v, want an unknown outcome, or what the driver got when it asked again", out, err)
 			}
-			if out, err = r.Acquire(t.Context(), req); err != nil || out.Token < last+2 {
-				t.Errorf("the same attempt again = %+v, %v, want a token above %d", out, err, last+1)
+			if out, err = r.Acquire(t.Context(), req); err != nil || out.Token < last+2*TokenStep {
+				t.Errorf("the same attempt again = %+v, %v, want a token above %d", out, err, last+TokenStep)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ type Harness struct {
 
 // Run runs every clause as a subtest of t.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
-	for _, c := range slices.Concat(clauses, leaseClauses, tokenClauses) {
+	for _, c := range slices.Concat(clauses, leaseClauses, tokenClauses, batchClauses) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t)
 			bubble := h.Bubble

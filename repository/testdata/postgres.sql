@@ -56,6 +56,49 @@ UNION ALL
 SELECT '', 0, '', 0, TRUE
 WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 
+-- acquire (all_keys, all_attempts, all_ttls, all_names, client_id, region, holder)
+WITH asked AS MATERIALIZED (
+  SELECT r.want_key, r.want_attempt, r.want_ttl, r.want_name, there.client_id, there.holder, there.remaining, there.mine,
+    there.lock_key IS NULL OR free.yes IS NOT NULL AS go
+  FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt, want_ttl, want_name
+  FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[])),
+    (SELECT CAST(CAST($3 AS text) AS bigint[])), (SELECT CAST(CAST($4 AS text) AS varchar[]))) AS list (want_key, want_attempt, want_ttl, want_name)) AS r
+  LEFT JOIN LATERAL (
+    SELECT LOCK_KEY, CLIENT_ID, HOLDER, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining, (CLIENT_ID = CAST($5 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) IS TRUE AS mine
+    FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($6 AS varchar) LIMIT 1) AS there ON TRUE
+  LEFT JOIN LATERAL (
+    SELECT TRUE AS yes FROM INT_LOCK
+    WHERE there.lock_key IS NOT NULL AND LOCK_KEY = r.want_key AND REGION = CAST($6 AS varchar) AND ((CLIENT_ID = CAST($5 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OR EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC'))
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS free ON TRUE),
+me AS (
+  INSERT INTO INT_LOCK AS l (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME)
+  SELECT CAST(r.want_key AS bpchar), CAST($6 AS varchar), CAST($5 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC'), (statement_timestamp() AT TIME ZONE 'UTC') + CAST(r.want_ttl AS bigint) * INTERVAL '1 microsecond', CAST(r.want_attempt AS bigint), CAST($7 AS varchar), CAST(r.want_name AS varchar) FROM asked AS r WHERE go
+  ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, EXCLUDED.EXPIRED_AFTER), ATTEMPT = EXCLUDED.ATTEMPT,
+    HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
+  WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
+  RETURNING LOCK_KEY, CAST(0 AS bigint) AS number)
+SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me
+UNION ALL
+SELECT CASE WHEN mine OR remaining < 0 THEN 2 ELSE 0 END, CAST(want_key AS text), COALESCE(CAST(client_id AS text), ''), COALESCE(holder, ''), remaining
+FROM asked WHERE NOT go;
+
+-- delete (all_keys, all_attempts, region, client_id)
+WITH asked AS MATERIALIZED (
+  SELECT r.want_key, r.want_attempt, due.place, due.mine
+  FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
+  FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[]))) AS list (want_key, want_attempt)) AS r
+  LEFT JOIN LATERAL (
+    SELECT ctid AS place, LOCK_KEY AS mine FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint))
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due ON TRUE),
+gone AS (
+  DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key
+  RETURNING l.LOCK_KEY)
+SELECT 1, CAST(LOCK_KEY AS text) FROM gone
+UNION ALL
+SELECT 0, CAST(r.want_key AS text) FROM asked AS r
+WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0);
+
 -- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (
   SELECT LOCK_KEY FROM INT_LOCK WHERE LOCK_KEY IN (CAST($1 AS bpchar)) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND ATTEMPT IN (CAST($4 AS bigint)) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC')
@@ -152,6 +195,49 @@ SELECT client_id, attempt, holder, remaining, FALSE AS unseen FROM held
 UNION ALL
 SELECT '', 0, '', 0, TRUE
 WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+
+-- acquire (all_keys, all_attempts, all_ttls, all_names, client_id, region, holder)
+WITH asked AS MATERIALIZED (
+  SELECT r.want_key, r.want_attempt, r.want_ttl, r.want_name, there.client_id, there.holder, there.remaining, there.mine,
+    there.lock_key IS NULL OR free.yes IS NOT NULL AS go
+  FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt, want_ttl, want_name
+  FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[])),
+    (SELECT CAST(CAST($3 AS text) AS bigint[])), (SELECT CAST(CAST($4 AS text) AS varchar[]))) AS list (want_key, want_attempt, want_ttl, want_name)) AS r
+  LEFT JOIN LATERAL (
+    SELECT LOCK_KEY, CLIENT_ID, HOLDER, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining, (CLIENT_ID = CAST($5 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) IS TRUE AS mine
+    FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($6 AS varchar) LIMIT 1) AS there ON TRUE
+  LEFT JOIN LATERAL (
+    SELECT TRUE AS yes FROM INT_LOCK
+    WHERE there.lock_key IS NOT NULL AND LOCK_KEY = r.want_key AND REGION = CAST($6 AS varchar) AND ((CLIENT_ID = CAST($5 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OR CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds'))
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS free ON TRUE),
+me AS (
+  INSERT INTO INT_LOCK AS l (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME)
+  SELECT CAST(r.want_key AS bpchar), CAST($6 AS varchar), CAST($5 AS bpchar), (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST(r.want_ttl AS bigint) * INTERVAL '1 microsecond', CAST(r.want_attempt AS bigint), CAST($7 AS varchar), CAST(r.want_name AS varchar) FROM asked AS r WHERE go
+  ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+  SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, EXCLUDED.CREATED_DATE), ATTEMPT = EXCLUDED.ATTEMPT,
+    HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
+  WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
+  RETURNING LOCK_KEY, CAST(0 AS bigint) AS number)
+SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me
+UNION ALL
+SELECT CASE WHEN mine OR remaining < 0 THEN 2 ELSE 0 END, CAST(want_key AS text), COALESCE(CAST(client_id AS text), ''), COALESCE(holder, ''), remaining
+FROM asked WHERE NOT go;
+
+-- delete (all_keys, all_attempts, region, client_id)
+WITH asked AS MATERIALIZED (
+  SELECT r.want_key, r.want_attempt, due.place, due.mine
+  FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
+  FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[]))) AS list (want_key, want_attempt)) AS r
+  LEFT JOIN LATERAL (
+    SELECT ctid AS place, LOCK_KEY AS mine FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint))
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due ON TRUE),
+gone AS (
+  DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key
+  RETURNING l.LOCK_KEY)
+SELECT 1, CAST(LOCK_KEY AS text) FROM gone
+UNION ALL
+SELECT 0, CAST(r.want_key AS text) FROM asked AS r
+WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0);
 
 -- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (

@@ -43,6 +43,29 @@ UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT
 RETURNING COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining;
 
+-- look (requests, region)
+SELECT l.LOCK_KEY, COALESCE(l.CLIENT_ID, ''), COALESCE(l.ATTEMPT, 0), COALESCE(l.HOLDER, ''), (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000, 0
+FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r CROSS JOIN INT_LOCK AS l
+WHERE l.LOCK_KEY = r.want_key AND l.REGION = ?;
+
+-- acquire (region, client_id, holder, requests)
+INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT, HOLDER, LOCK_NAME)
+SELECT r.want_key, ?, ?, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER), CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (r.want_ttl + 999) / 1000, r.want_attempt, ?, r.want_name FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r WHERE TRUE ORDER BY r.want_key
+ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+SET CLIENT_ID = excluded.CLIENT_ID, EXPIRED_AFTER = max(EXPIRED_AFTER, excluded.EXPIRED_AFTER), ATTEMPT = excluded.ATTEMPT,
+  HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
+WHERE (CLIENT_ID = excluded.CLIENT_ID AND ATTEMPT = excluded.ATTEMPT) OR EXPIRED_AFTER < CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)
+RETURNING LOCK_KEY, CLIENT_ID, ATTEMPT, '', 0, 0;
+
+-- delete (region, client_id, requests, requests)
+DELETE FROM INT_LOCK WHERE REGION = ? AND CLIENT_ID = ?
+AND LOCK_KEY IN (SELECT r.want_key FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r) AND ATTEMPT IN (SELECT r.want_attempt FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r)
+RETURNING 1, LOCK_KEY;
+
 -- renew (ttl, lock_key_0, region, client_id, attempt_0)
 UPDATE INT_LOCK SET EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000) WHERE LOCK_KEY IN (?) AND REGION = ? AND CLIENT_ID = ? AND ATTEMPT IN (?) AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
 
@@ -104,6 +127,29 @@ FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
 UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
 RETURNING COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
   COALESCE(HOLDER, '') AS holder, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining;
+
+-- look (requests, region)
+SELECT l.LOCK_KEY, COALESCE(l.CLIENT_ID, ''), COALESCE(l.ATTEMPT, 0), COALESCE(l.HOLDER, ''), (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000, 0
+FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r CROSS JOIN INT_LOCK AS l
+WHERE l.LOCK_KEY = r.want_key AND l.REGION = ?;
+
+-- acquire (region, client_id, holder, requests)
+INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, ATTEMPT, HOLDER, LOCK_NAME)
+SELECT r.want_key, ?, ?, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (r.want_ttl + 999) / 1000, r.want_attempt, ?, r.want_name FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r WHERE TRUE ORDER BY r.want_key
+ON CONFLICT (LOCK_KEY, REGION) DO UPDATE
+SET CLIENT_ID = excluded.CLIENT_ID, CREATED_DATE = max(CREATED_DATE, excluded.CREATED_DATE), ATTEMPT = excluded.ATTEMPT,
+  HOLDER = excluded.HOLDER, LOCK_NAME = excluded.LOCK_NAME
+WHERE (CLIENT_ID = excluded.CLIENT_ID AND ATTEMPT = excluded.ATTEMPT) OR CREATED_DATE < (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)
+RETURNING LOCK_KEY, CLIENT_ID, ATTEMPT, '', 0, 0;
+
+-- delete (region, client_id, requests, requests)
+DELETE FROM INT_LOCK WHERE REGION = ? AND CLIENT_ID = ?
+AND LOCK_KEY IN (SELECT r.want_key FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r) AND ATTEMPT IN (SELECT r.want_attempt FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r)
+RETURNING 1, LOCK_KEY;
 
 -- renew (ttl, lock_key_0, region, client_id, attempt_0)
 UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000) WHERE LOCK_KEY IN (?) AND REGION = ? AND CLIENT_ID = ? AND ATTEMPT IN (?) AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
