@@ -120,7 +120,11 @@ func (r *DefaultLockRepository) compile() error {
 	r.update = build("update", updateText, c.updateQuery, lease)
 	r.insert = build("insert", d.insert, c.insertQuery, lease)
 	r.renew = build("renew", d.renew, c.renewQuery, lease)
-	r.remove = build("delete", deleteText, "", owner)
+	remove := deleteText
+	if freed := d.freedText(c); freed != "" {
+		remove += "\nRETURNING LOCK_KEY" + freed
+	}
+	r.remove = build("delete", remove, "", owner)
 	r.isAcquired = build("isAcquired", isAcquiredText, "", nil)
 	r.purge = build("deleteExpired", deleteExpiredText, "", nil)
 	r.list = build("list", listText, "", nil)

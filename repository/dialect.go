@@ -28,6 +28,7 @@ import (
 //	{left}     microseconds from {now} to {expires}
 //	{mine}     this client and attempt own the row
 //	{attempt}  the attempt to be written
+//	{freed}    what a release does beside deleting a row, in its RETURNING
 //
 // and those of Renew these, filled in by newBatch:
 //
@@ -81,10 +82,11 @@ type dialect struct {
 
 	many batchDialect // AcquireBatch and DeleteBatch, see batch.go
 
-	columnType map[string]string // for the statements the start check proposes
-	timeTypes  []string          // what the driver may call the type of a date column
-	class      func(error) class // beyond the common ones, see errors.go
-	setting    string            // a query that must give 1, and why
+	freed      func(config) string // for WithNotify and WithAsyncRelease; nil: no such thing
+	columnType map[string]string   // for the statements the start check proposes
+	timeTypes  []string            // what the driver may call the type of a date column
+	class      func(error) class   // beyond the common ones, see errors.go
+	setting    string              // a query that must give 1, and why
 	settingWhy string
 }
 
@@ -152,6 +154,7 @@ func (d dialect) fill(text string, c config) string {
 		"{attempt}", attempt,
 		"{mine}", "(CLIENT_ID = :client_id AND ATTEMPT = :attempt)",
 		"{left}", d.left,
+		"{freed}", d.freedText(c),
 		"{later}", d.max+"({expires}, {end})",
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{end}", d.end)
@@ -160,6 +163,13 @@ func (d dialect) fill(text string, c config) string {
 		text = strings.ReplaceAll(text, ":"+name, typed)
 	}
 	return text
+}
+
+func (d dialect) freedText(c config) string {
+	if d.freed == nil {
+		return ""
+	}
+	return d.freed(c)
 }
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

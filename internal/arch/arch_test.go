@@ -26,6 +26,8 @@ var allowed = map[string][]string{
 	"registry":                  {"repository", "renew", "github.com/google/uuid"},
 	"registry/registrytest":     {"registry", "repository"},
 	"renew":                     {},
+	"wakeup/pglisten":           {"internal/vendor", drivers},
+	"wakeup/sqlitewatch":        {},
 	"fencing":                   {"repository", "registry", "internal/vendor", "github.com/jmoiron/sqlx"},
 	"schedule":                  {"registry"},
 	"leader":                    {"registry"},

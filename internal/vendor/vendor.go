@@ -139,3 +139,14 @@ func TokenSource(prefix string) string { return Table(prefix) + "_TOKEN" }
 // FenceTable is the name of the table that keeps the highest token of each
 // resource.
 func FenceTable(prefix string) string { return Table(prefix) + "_FENCE" }
+
+// What a release and those who wait for it have to agree on, on PostgreSQL: the
+// channel that LOCK_KEYs are sent through, and the advisory locks that say who
+// waits. A key's bucket is the first byte of its MD5, modulo WaitBuckets. There
+// are no more of them than a session may have locks (max_locks_per_transaction),
+// however many keys it waits for.
+const (
+	WaitChannel = "intlock"
+	WaitClass   = 1768846444 // "intl"
+	WaitBuckets = 64
+)
