@@ -103,6 +103,17 @@ func Drop(ctx context.Context, db DB, prefix string) error {
 	})
 }
 
+// ApplyNotify runs NotifyScript on db, which must be PostgreSQL and have the lock
+// table. It needs the right to create functions and to own the table.
+func ApplyNotify(ctx context.Context, db DB, prefix string) error {
+	return run(ctx, db, "apply the trigger of", prefix, func(t target) error {
+		if name := t.dialect.vendor(); name != vendor.Postgres {
+			return fmt.Errorf("%s has no NOTIFY; see the packages below wakeup for what it has", name)
+		}
+		return t.create(ctx, db, statements(render(vendor.Postgres, t.parts[lockPart].name, notifies)))
+	})
+}
+
 // target is what one call is about.
 type target struct {
 	dialect dialect

@@ -16,8 +16,9 @@ type scriptKind string
 
 // The values are what stands before the vendor in the file's name.
 const (
-	creates scriptKind = ""
-	drops   scriptKind = "drop-"
+	creates  scriptKind = ""
+	drops    scriptKind = "drop-"
+	notifies scriptKind = "notify-"
 )
 
 // Script returns the script that creates the tables: the file <vendor>.sql
@@ -31,6 +32,14 @@ func Script(vendor, prefix string) (string, error) { return script(vendor, prefi
 
 // DropScript returns the script that drops what Script creates, if it exists.
 func DropScript(vendor, prefix string) (string, error) { return script(vendor, prefix, drops) }
+
+// NotifyScript returns the script of a trigger on the lock table of PostgreSQL:
+// the deletion of a row, by whomever, then wakes those who wait for the lock and
+// listen, see package wakeup/pglisten. It is for tables on which others than
+// this library give locks back, such as Spring services; the library does it by
+// itself, see repository.WithNotify. It may be run again, but takes an exclusive
+// lock of the table for a moment. DropScript drops it too.
+func NotifyScript(prefix string) (string, error) { return script(vendor.Postgres, prefix, notifies) }
 
 func script(name, prefix string, k scriptKind) (string, error) {
 	if !slices.Contains(vendor.All(), name) {

@@ -59,6 +59,9 @@ func TestScriptReplacesThePrefixEverywhere(t *testing.T) {
 			want := "DROP TABLE IF EXISTS " + prefix + "LOCK;\n" +
 				"DROP " + source + " IF EXISTS " + prefix + "LOCK_TOKEN;\n" +
 				"DROP TABLE IF EXISTS " + prefix + "LOCK_FENCE;\n"
+			if name == vendor.Postgres {
+				want += "DROP FUNCTION IF EXISTS " + prefix + "LOCK_NOTIFY();\n"
+			}
 			if err != nil || drop != want {
 				t.Errorf("%s, %s: drop script %q, %v; want %q", name, prefix, drop, err, want)
 			}
