@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,8 @@ import (
 	"github.com/intlock/intlock/registry/registrytest"
 	"github.com/intlock/intlock/repository"
 	"github.com/intlock/intlock/schema"
+	"github.com/intlock/intlock/wakeup/pglisten"
+	"github.com/intlock/intlock/wakeup/sqlitewatch"
 )
 
 func TestMemory(t *testing.T) {
@@ -52,6 +55,8 @@ func memory(tokens, batching, handOver bool) registrytest.Backend {
 	}
 }
 
+// TestDatabases runs the suite with every combination of what makes locks fast,
+// each with and without tokens in turn.
 func TestDatabases(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *testdb.DB) {
 		t.Parallel() // the suite mostly waits
@@ -59,17 +64,72 @@ func TestDatabases(t *testing.T) {
 			t.Fatal(err)
 		}
 		mark := db.LogMark(t)
-		var n atomic.Int64
-		registrytest.Run(t, func(t *testing.T) registrytest.Backend { return backend(db, fmt.Sprint("clause-", n.Add(1))) })
+		t.Run("with", func(t *testing.T) {
+			for i := range 8 {
+				s := setting{batching: i&1 == 0, handOver: i&2 == 0, wakeUp: i&4 != 0, tokens: i%3 == 0}
+				if s.wakeUp && s.newWakeUp(t, db) == nil {
+					continue // this vendor has none
+				}
+				t.Run(s.String(), func(t *testing.T) {
+					t.Parallel()
+					var n atomic.Int64
+					registrytest.Run(t, func(t *testing.T) registrytest.Backend {
+						return s.backend(db, fmt.Sprintf("clause-%d-%d", i, n.Add(1)))
+					})
+				})
+			}
+		})
 		silent(t, db, mark, 5)
 	})
 }
 
+// setting is one combination.
+type setting struct{ batching, handOver, wakeUp, tokens bool }
+
+func (s setting) String() string {
+	return fmt.Sprintf("batching=%v,handOver=%v,wakeUp=%v,tokens=%v", s.batching, s.handOver, s.wakeUp, s.tokens)
+}
+
+// newWakeUp returns the wake-up that the vendor has, nil if none.
+func (s setting) newWakeUp(t *testing.T, db *testdb.DB) registry.WakeUp {
+	switch db.Vendor {
+	case vendor.Postgres:
+		w, err := pglisten.New(db.DSN, pglisten.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	case vendor.SQLite:
+		return sqlitewatch.New(db.Again(t).DB)
+	}
+	return nil
+}
+
+func (s setting) backend(db *testdb.DB, region string) registrytest.Backend {
+	var opts []repository.Option
+	if s.tokens {
+		opts = append(opts, repository.WithTokens())
+	}
+	if s.wakeUp {
+		opts = append(opts, repository.WithNotify(), repository.WithAsyncRelease())
+	}
+	b := backend(db, region, opts...)
+	b.Options = func(t *testing.T) []registry.Option {
+		all := []registry.Option{registry.WithBatching(s.batching), registry.WithLocalHandOver(s.handOver)}
+		if s.wakeUp {
+			all = append(all, registry.WithWakeUp(s.newWakeUp(t, db)))
+		}
+		return all
+	}
+	return b
+}
+
 // backend gives each clause a region of its own in one table.
-func backend(db *testdb.DB, region string) registrytest.Backend {
+func backend(db *testdb.DB, region string, opts ...repository.Option) registrytest.Backend {
 	return registrytest.Backend{
 		Open: func(t *testing.T, clientID string) repository.LockRepository {
-			repo, err := repository.New(t.Context(), db.DB, repository.WithRegion(region), repository.WithClientID(clientID))
+			opts := append([]repository.Option{repository.WithRegion(region), repository.WithClientID(clientID)}, opts...)
+			repo, err := repository.New(t.Context(), db.DB, opts...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,12 +15,26 @@ import (
 // MemoryLockRepository values share, each with a client id of its own. The
 // zero value is an empty table. It is safe for concurrent use.
 type MemoryTable struct {
-	mu    sync.Mutex // guards the fields below; never held while waiting
-	rows  map[memoryKey]memoryRow
-	token int64 // the last number drawn; outlives the rows
+	mu      sync.Mutex // guards the fields below; never held while waiting
+	regions map[string]memoryRegion
+	token   int64 // the last number drawn; outlives the rows
 }
 
-type memoryKey struct{ region, key string }
+// memoryRegion is the rows of a region, by key.
+type memoryRegion map[string]memoryRow
+
+// region returns the rows of a region, which stay the same map.
+func (t *MemoryTable) region(name string) memoryRegion {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.regions == nil {
+		t.regions = make(map[string]memoryRegion)
+	}
+	if t.regions[name] == nil {
+		t.regions[name] = make(memoryRegion)
+	}
+	return t.regions[name]
+}
 
 type memoryRow struct {
 	clientID, holder, name string
@@ -35,6 +49,7 @@ type memoryRow struct {
 // WithClientID, WithHolder and WithTokens.
 type MemoryLockRepository struct {
 	table  *MemoryTable
+	rows   memoryRegion // guarded by table.mu
 	config config
 	closed atomic.Bool
 }
@@ -54,7 +69,7 @@ func NewMemory(table *MemoryTable, opts ...Option) (*MemoryLockRepository, error
 	if table == nil {
 		table = new(MemoryTable)
 	}
-	return &MemoryLockRepository{table: table, config: c}, nil
+	return &MemoryLockRepository{table: table, rows: table.region(c.region), config: c}, nil
 }
 
 // Immediate implements Immediate.
@@ -80,13 +95,8 @@ func (m *MemoryLockRepository) begin(ctx context.Context, checks ...error) error
 		return fmt.Errorf("%w: %w: %w", ErrTransient, ErrNotExecuted, err)
 	}
 	m.table.mu.Lock()
-	if m.table.rows == nil {
-		m.table.rows = make(map[memoryKey]memoryRow)
-	}
 	return nil
 }
-
-func (m *MemoryLockRepository) at(key string) memoryKey { return memoryKey{m.config.region, key} }
 
 // owns reports whether row is the lease of this client's attempt, live or not.
 func (m *MemoryLockRepository) owns(row memoryRow, attempt int64) bool {
@@ -130,11 +140,11 @@ func (m *MemoryLockRepository) AcquireBatch(ctx context.Context, reqs []Request)
 
 // acquire takes a key. The caller holds the table.
 func (m *MemoryLockRepository) acquire(req Request, now time.Time) Outcome {
-	row, found := m.table.rows[m.at(req.Key)]
+	row, found := m.rows[req.Key]
 	if found && row.live(now) && !m.owns(row, req.Attempt) {
 		return Outcome{ClientID: row.clientID, Holder: row.holder, Remaining: row.expires.Sub(now)}
 	}
-	m.table.rows[m.at(req.Key)] = memoryRow{
+	m.rows[req.Key] = memoryRow{
 		clientID: m.config.clientID, holder: m.config.holder, name: cleanName(req.Name),
 		attempt: req.Attempt, expires: later(row.expires, now.Add(req.TTL)),
 	}
@@ -155,7 +165,7 @@ func (m *MemoryLockRepository) Renew(ctx context.Context, leases []Lease, ttl ti
 	now := time.Now()
 	answers := make([]LeaseStatus, len(leases))
 	for i, lease := range leases {
-		row, found := m.table.rows[m.at(lease.Key)]
+		row, found := m.rows[lease.Key]
 		switch {
 		case !found:
 			answers[i].State = LeaseDeleted
@@ -165,7 +175,7 @@ func (m *MemoryLockRepository) Renew(ctx context.Context, leases []Lease, ttl ti
 			answers[i].State = LeaseExpired
 		default:
 			row.expires = later(row.expires, now.Add(ttl))
-			m.table.rows[m.at(lease.Key)] = row
+			m.rows[lease.Key] = row
 			answers[i] = LeaseStatus{State: LeaseStands, Remaining: row.expires.Sub(now)}
 		}
 	}
@@ -198,11 +208,11 @@ func (m *MemoryLockRepository) DeleteBatch(ctx context.Context, leases []Lease) 
 
 // remove deletes a row. The caller holds the table.
 func (m *MemoryLockRepository) remove(lease Lease) bool {
-	row, found := m.table.rows[m.at(lease.Key)]
+	row, found := m.rows[lease.Key]
 	if !found || !m.owns(row, lease.Attempt) {
 		return false
 	}
-	delete(m.table.rows, m.at(lease.Key))
+	delete(m.rows, lease.Key)
 	return true
 }
 
@@ -212,7 +222,7 @@ func (m *MemoryLockRepository) IsAcquired(ctx context.Context, key string) (bool
 		return false, err
 	}
 	defer m.table.mu.Unlock()
-	row, found := m.table.rows[m.at(key)]
+	row, found := m.rows[key]
 	return found && row.clientID == m.config.clientID && row.live(time.Now()), nil
 }
 
@@ -223,9 +233,9 @@ func (m *MemoryLockRepository) DeleteExpired(ctx context.Context) (int64, error)
 	}
 	defer m.table.mu.Unlock()
 	var n int64
-	for key, row := range m.table.rows {
-		if key.region == m.config.region && !row.live(time.Now()) {
-			delete(m.table.rows, key)
+	for key, row := range m.rows {
+		if !row.live(time.Now()) {
+			delete(m.rows, key)
 			n++
 		}
 	}
@@ -239,11 +249,9 @@ func (m *MemoryLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 	}
 	defer m.table.mu.Unlock()
 	infos := []LockInfo{}
-	for key, row := range m.table.rows {
-		if key.region == m.config.region {
-			infos = append(infos, LockInfo{Key: key.key, Name: row.name, ClientID: row.clientID,
-				Holder: row.holder, Remaining: time.Until(row.expires)})
-		}
+	for key, row := range m.rows {
+		infos = append(infos, LockInfo{Key: key, Name: row.name, ClientID: row.clientID,
+			Holder: row.holder, Remaining: time.Until(row.expires)})
 	}
 	slices.SortFunc(infos, func(a, b LockInfo) int { return cmp.Compare(a.Key, b.Key) })
 	return infos, nil
@@ -260,10 +268,10 @@ func (m *MemoryLockRepository) Close() error {
 func (t *MemoryTable) Expire(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k, row := range t.rows {
-		if k.key == key {
+	for _, rows := range t.regions {
+		if row, found := rows[key]; found {
 			row.expires = time.Now().Add(-time.Nanosecond)
-			t.rows[k] = row
+			rows[key] = row
 		}
 	}
 }

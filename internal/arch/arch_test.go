@@ -47,7 +47,7 @@ const drivers = "the database drivers"
 var driverPackages = []string{"github.com/lib/pq", "github.com/go-sql-driver/mysql", "modernc.org/sqlite"}
 
 var forTests = []string{"internal/testdb", "internal/vendor", "repository", "repository/repositorytest",
-	"registry", "registry/registrytest", "schema", "github.com/jmoiron/sqlx", drivers}
+	"registry", "registry/registrytest", "schema", "wakeup/pglisten", "wakeup/sqlitewatch", "github.com/jmoiron/sqlx", drivers}
 
 func TestPicture(t *testing.T) {
 	root := filepath.Join("..", "..")
