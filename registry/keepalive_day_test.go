@@ -172,7 +172,7 @@ func (d *keptDay) step(k *kept) {
 			d.t.Fatal(err)
 		}
 		d.table.Expire(registry.PathFor(k.key))
-		if n, err := operator.DeleteExpired(context.Background()); n != 1 || err != nil {
+		if n, _, err := operator.DeleteExpired(context.Background(), ""); n != 1 || err != nil {
 			d.t.Errorf("%d rows deleted, %v", n, err)
 		}
 		return

@@ -29,6 +29,7 @@ type batchDialect struct {
 	draw                  string // where acquire cannot
 	result, resultToken   string // a look at what became of acquire, which does not answer itself
 	remove                string
+	purge                 string // of those in the list, what has expired
 
 	take     func(context.Context, *DefaultLockRepository, *batchOf[Outcome]) error
 	drawn    func(context.Context, *DefaultLockRepository, values, *batchOf[Outcome]) error
@@ -36,10 +37,10 @@ type batchDialect struct {
 }
 
 // batchStatements are those of AcquireBatch and DeleteBatch that a vendor has.
-type batchStatements struct{ look, acquire, draw, result, remove *statement }
+type batchStatements struct{ look, acquire, draw, result, remove, purge *statement }
 
 func (b batchStatements) all() []*statement {
-	return []*statement{b.look, b.acquire, b.draw, b.result, b.remove}
+	return []*statement{b.look, b.acquire, b.draw, b.result, b.remove, b.purge}
 }
 
 // newBatchStatements compiles them. Custom queries are about one lease, so with
@@ -55,6 +56,7 @@ func (r *DefaultLockRepository) newBatchStatements() (b batchStatements, err err
 		return s
 	}
 	b.look, b.remove = build("look", d.look), build("delete", d.remove)
+	b.purge = build("deleteExpired", d.purge)
 	if r.config.customAcquire() {
 		return b, errors.Join(errs...)
 	}

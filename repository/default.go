@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/intlock/intlock/internal/vendor"
@@ -35,13 +36,13 @@ type DefaultLockRepository struct {
 	dialect dialect
 	closed  atomic.Bool
 
-	acquire, peek                          *statement // peek: SQLite only
-	draw                                   *statement // where acquire cannot draw the token; else nil
-	insert, update                         *statement // the path of custom queries
-	renew, remove, isAcquired, purge, list *statement // renew: for RenewQuery, and if it is custom
-	assert                                 *statement // never prepared: it runs in other people's transactions
-	renewMany, find                        *batch
-	many                                   batchStatements
+	acquire, peek                              *statement // peek: SQLite only
+	draw                                       *statement // where acquire cannot draw the token; else nil
+	insert, update                             *statement // the path of custom queries
+	renew, remove, isAcquired, purgeLook, list *statement // renew: for RenewQuery, and if it is custom
+	assert                                     *statement // never prepared: it runs in other people's transactions
+	renewMany, find                            *batch
+	many                                       batchStatements
 }
 
 var (
@@ -126,7 +127,7 @@ func (r *DefaultLockRepository) compile() error {
 	}
 	r.remove = build("delete", remove, "", owner)
 	r.isAcquired = build("isAcquired", isAcquiredText, "", nil)
-	r.purge = build("deleteExpired", deleteExpiredText, "", nil)
+	r.purgeLook = build("deleteExpired", strings.ReplaceAll(purgeLookText, "{after}", cmp.Or(d.after, ":after")), "", []string{"after"})
 	r.list = build("list", listText, "", nil)
 	r.assert = build("assert", d.assert, "", nil)
 	var err error
@@ -173,7 +174,7 @@ func (r *DefaultLockRepository) Close() error {
 
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
-	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purge, r.list, r.assert}
+	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purgeLook, r.list, r.assert}
 	all = append(all, r.many.all()...)
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())

@@ -82,6 +82,7 @@ type dialect struct {
 
 	many batchDialect // AcquireBatch and DeleteBatch, see batch.go
 
+	after      string              // the key a look begins behind, if it has to be typed
 	freed      func(config) string // for WithNotify and WithAsyncRelease; nil: no such thing
 	columnType map[string]string   // for the statements the start check proposes
 	timeTypes  []string            // what the driver may call the type of a date column
@@ -114,8 +115,6 @@ WHERE LOCK_KEY = :lock_key AND REGION = :region AND ({mine} OR {expires} < {now}
 
 	isAcquiredText = `SELECT 1 FROM {table}
 WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :client_id AND {expires} >= {now}`
-
-	deleteExpiredText = `DELETE FROM {table} WHERE REGION = :region AND {expires} < {now}`
 
 	listText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining

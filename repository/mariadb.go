@@ -28,7 +28,8 @@ FROM {tokens}`
 	d.many.acquire = mariadbAcquireMany("0")
 	d.many.acquireToken = mariadbAcquireMany("IF(CLIENT_ID = :client_id, NEXTVAL({tokens}), 0)")
 	d.many.draw, d.many.drawn, d.many.result, d.many.resultToken = "", nil, "", ""
-	d.many.remove = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + mysqlDeleteMany("FOR UPDATE SKIP LOCKED")
+	d.many.remove = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + mysqlDeleteMany(mysqlMine, "FOR UPDATE SKIP LOCKED")
+	d.many.purge = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + mysqlDeleteMany(mysqlExpired, "FOR UPDATE SKIP LOCKED")
 	// Should a plan wait for a row after all, it fails at once.
 	d.renewMany = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + renewBySkipping
 	return d

@@ -226,20 +226,19 @@ func (m *MemoryLockRepository) IsAcquired(ctx context.Context, key string) (bool
 	return found && row.clientID == m.config.clientID && row.live(time.Now()), nil
 }
 
-// DeleteExpired implements LockRepository.
-func (m *MemoryLockRepository) DeleteExpired(ctx context.Context) (int64, error) {
+// DeleteExpired implements LockRepository. It does it all in one step.
+func (m *MemoryLockRepository) DeleteExpired(ctx context.Context, after string) (deleted int64, next string, err error) {
 	if err := m.begin(ctx); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer m.table.mu.Unlock()
-	var n int64
 	for key, row := range m.rows {
-		if !row.live(time.Now()) {
+		if key > after && !row.live(time.Now()) {
 			delete(m.rows, key)
-			n++
+			deleted++
 		}
 	}
-	return n, nil
+	return deleted, "", nil
 }
 
 // List implements LockRepository.

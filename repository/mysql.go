@@ -52,7 +52,8 @@ WHERE l.CLIENT_ID = :client_id AND l.ATTEMPT = r.want_attempt AND l.{expires} >=
 			// The look at the lock row and at its number is one: the last number
 			// that was drawn for a lease which stands is that lease's.
 			resultToken: mysqlTokensOfMany,
-			remove:      mysqlDeleteMany("FOR UPDATE OF t SKIP LOCKED"),
+			remove:      mysqlDeleteMany(mysqlMine, "FOR UPDATE OF t SKIP LOCKED"),
+			purge:       mysqlDeleteMany(mysqlExpired, "FOR UPDATE OF t SKIP LOCKED"),
 			take:        takeAfterLook,
 			drawn:       drawnBefore,
 			giveBack:    giveBackAfterLook,
@@ -123,11 +124,17 @@ const mysqlTokensOfMany = `SELECT ` + foundColumns + `COALESCE(n.TOKEN, 0)
 FROM ` + mysqlRequests + ` STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.LOCK_KEY = r.want_key AND l.REGION = :region
 LEFT JOIN {tokens} AS n ON n.LOCK_KEY = l.LOCK_KEY AND n.REGION = l.REGION`
 
+// Which rows of a list are deleted: those of its leases, or those that have ended.
+const (
+	mysqlMine    = "t.CLIENT_ID = :client_id AND t.ATTEMPT = r.want_attempt"
+	mysqlExpired = "t.{expires} < {now}"
+)
+
 // mysqlDeleteMany passes locked rows, as renewBySkipping does.
-func mysqlDeleteMany(locking string) string {
+func mysqlDeleteMany(which, locking string) string {
 	return `DELETE l FROM (
   SELECT t.LOCK_KEY FROM ` + mysqlRequests + ` STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.LOCK_KEY = r.want_key AND t.REGION = :region
-  WHERE t.CLIENT_ID = :client_id AND t.ATTEMPT = r.want_attempt
+  WHERE ` + which + `
   ORDER BY t.LOCK_KEY LIMIT 256 ` + locking + `) AS due
 STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.LOCK_KEY = due.LOCK_KEY AND l.REGION = :region`
 }

@@ -113,19 +113,6 @@ func (r *DefaultLockRepository) IsAcquired(ctx context.Context, key string) (boo
 	return found, r.fail(r.isAcquired, err)
 }
 
-// DeleteExpired implements LockRepository.
-func (r *DefaultLockRepository) DeleteExpired(ctx context.Context) (int64, error) {
-	if err := r.ready(); err != nil {
-		return 0, err
-	}
-	result, _, err := r.purge.exec(ctx, r.db, r.values(Lease{}))
-	if err != nil {
-		return 0, r.fail(r.purge, err)
-	}
-	n, err := result.RowsAffected()
-	return n, r.wrap(r.purge.op, err)
-}
-
 // List implements LockRepository.
 func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 	if err := r.ready(); err != nil {

@@ -42,6 +42,7 @@ func postgres() dialect {
 			acquire:      postgresAcquireMany("CAST(0 AS bigint)"),
 			acquireToken: postgresAcquireMany("nextval('{tokens}')"),
 			remove:       postgresDeleteMany,
+			purge:        postgresPurge,
 			take:         takeAtOnce,
 			giveBack:     giveBackAtOnce(ErrAlone),
 		},
@@ -74,6 +75,7 @@ UNION ALL
 SELECT '', 0, '', 0, TRUE
 WHERE NOT EXISTS (SELECT 1 FROM held) AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')`,
 		changed:    changedOne,
+		after:      "CAST(:after AS bpchar)",
 		freed:      postgresFreed,
 		columnType: map[string]string{"ATTEMPT": "BIGINT", "HOLDER": "VARCHAR(255)", "LOCK_NAME": "VARCHAR(255)", "EXPIRED_AFTER": "TIMESTAMP"},
 		timeTypes:  []string{"TIMESTAMP"},
@@ -175,6 +177,15 @@ SELECT 1, CAST(LOCK_KEY AS text) FROM gone
 UNION ALL
 SELECT 0, CAST(r.want_key AS text) FROM asked AS r
 WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {mine} OFFSET 0)`
+
+// postgresPurge deletes what has expired of a list, but for locked rows.
+const postgresPurge = `WITH asked AS MATERIALIZED (
+  SELECT due.place
+  FROM (` + postgresKeys + `) AS r
+  CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {expires} < {now}
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)
+DELETE FROM {table} AS l USING asked WHERE l.ctid = asked.place AND l.REGION = :region`
 
 const postgresKeys = `SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
   FROM unnest((SELECT CAST(CAST(:all_keys AS text) AS text[])), (SELECT CAST(CAST(:all_attempts AS text) AS bigint[]))) AS list (want_key, want_attempt)`

@@ -66,10 +66,14 @@ type LockRepository interface {
 	// whichever attempt.
 	IsAcquired(ctx context.Context, key string) (bool, error)
 
-	// DeleteExpired deletes the expired rows of the region, whoever left them,
-	// and returns how many there were. Nothing depends on it, as an expired
-	// row is taken over in place; it only keeps the table small.
-	DeleteExpired(ctx context.Context) (int64, error)
+	// DeleteExpired deletes expired rows of the region, whoever left them, among
+	// the next ones behind the key after, in the order of the store; "" is before
+	// all of them. It looks at a bounded number of rows, so that nobody who wants
+	// a lock waits for it noticeably, and returns how many it deleted and the key
+	// to go on after, "" at the end. A row that a transaction has locked may stay.
+	// Nothing depends on it, as an expired row is taken over in place; it only
+	// keeps the table small.
+	DeleteExpired(ctx context.Context, after string) (deleted int64, next string, err error)
 
 	// List returns the rows of the region ordered by key, expired ones too.
 	List(ctx context.Context) ([]LockInfo, error)

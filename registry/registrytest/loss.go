@@ -54,7 +54,7 @@ func (p process) vanish(b Backend, key string) {
 	p.t.Helper()
 	b.Expire(p.t, registry.PathFor(key))
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		n, err := p.repo.LockRepository.DeleteExpired(context.Background())
+		n, _, err := p.repo.LockRepository.DeleteExpired(context.Background(), "")
 		if err == nil && n == 1 {
 			return
 		}

@@ -165,7 +165,14 @@ func (c client) delete(lease repository.Lease, want bool) {
 
 func (c client) deleteExpired(want int64) {
 	c.t.Helper()
-	got := eventually(c.t, func(ctx context.Context) (int64, error) { return c.DeleteExpired(ctx) })
+	var got int64
+	for after, first := "", true; first || after != ""; first = false {
+		after = eventually(c.t, func(ctx context.Context) (string, error) {
+			n, next, err := c.DeleteExpired(ctx, after)
+			got += n
+			return next, err
+		})
+	}
 	if got != want {
 		c.t.Errorf("%s: DeleteExpired = %d, want %d", c.ClientID(), got, want)
 	}

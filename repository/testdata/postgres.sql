@@ -38,8 +38,9 @@ DELETE FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS
 SELECT 1 FROM INT_LOCK
 WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
 
--- deleteExpired (region)
-DELETE FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC');
+-- deleteExpired (region, after)
+SELECT LOCK_KEY, CASE WHEN EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC') THEN 1 ELSE 0 END
+FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
@@ -98,6 +99,16 @@ SELECT 1, CAST(LOCK_KEY AS text) FROM gone
 UNION ALL
 SELECT 0, CAST(r.want_key AS text) FROM asked AS r
 WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0);
+
+-- deleteExpired (all_keys, all_attempts, region)
+WITH asked AS MATERIALIZED (
+  SELECT due.place
+  FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
+  FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[]))) AS list (want_key, want_attempt)) AS r
+  CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)
+DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND l.REGION = CAST($3 AS varchar);
 
 -- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (
@@ -178,8 +189,9 @@ DELETE FROM INT_LOCK WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS
 SELECT 1 FROM INT_LOCK
 WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
 
--- deleteExpired (region)
-DELETE FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
+-- deleteExpired (region, after)
+SELECT LOCK_KEY, CASE WHEN CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') THEN 1 ELSE 0 END
+FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
@@ -238,6 +250,16 @@ SELECT 1, CAST(LOCK_KEY AS text) FROM gone
 UNION ALL
 SELECT 0, CAST(r.want_key AS text) FROM asked AS r
 WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0);
+
+-- deleteExpired (all_keys, all_attempts, region)
+WITH asked AS MATERIALIZED (
+  SELECT due.place
+  FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
+  FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[]))) AS list (want_key, want_attempt)) AS r
+  CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)
+DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND l.REGION = CAST($3 AS varchar);
 
 -- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (

@@ -30,8 +30,9 @@ DELETE FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND AT
 SELECT 1 FROM INT_LOCK
 WHERE LOCK_KEY = ? AND REGION = ? AND CLIENT_ID = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
 
--- deleteExpired (region)
-DELETE FROM INT_LOCK WHERE REGION = ? AND EXPIRED_AFTER < CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
+-- deleteExpired (region, after)
+SELECT LOCK_KEY, CASE WHEN EXPIRED_AFTER < CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) THEN 1 ELSE 0 END
+FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY > ? ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
@@ -65,6 +66,11 @@ AND LOCK_KEY IN (SELECT r.want_key FROM (
   SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r) AND ATTEMPT IN (SELECT r.want_attempt FROM (
   SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r)
 RETURNING 1, LOCK_KEY;
+
+-- deleteExpired (region, requests)
+DELETE FROM INT_LOCK WHERE REGION = ?
+AND LOCK_KEY IN (SELECT r.want_key FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r) AND EXPIRED_AFTER < CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
 
 -- renew (ttl, lock_key_0, region, client_id, attempt_0)
 UPDATE INT_LOCK SET EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000) WHERE LOCK_KEY IN (?) AND REGION = ? AND CLIENT_ID = ? AND ATTEMPT IN (?) AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
@@ -115,8 +121,9 @@ DELETE FROM INT_LOCK WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND AT
 SELECT 1 FROM INT_LOCK
 WHERE LOCK_KEY = ? AND REGION = ? AND CLIENT_ID = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
 
--- deleteExpired (region)
-DELETE FROM INT_LOCK WHERE REGION = ? AND CREATED_DATE < (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
+-- deleteExpired (region, after)
+SELECT LOCK_KEY, CASE WHEN CREATED_DATE < (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) THEN 1 ELSE 0 END
+FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY > ? ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
@@ -150,6 +157,11 @@ AND LOCK_KEY IN (SELECT r.want_key FROM (
   SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r) AND ATTEMPT IN (SELECT r.want_attempt FROM (
   SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r)
 RETURNING 1, LOCK_KEY;
+
+-- deleteExpired (region, requests)
+DELETE FROM INT_LOCK WHERE REGION = ?
+AND LOCK_KEY IN (SELECT r.want_key FROM (
+  SELECT value ->> 0 AS want_key, value ->> 1 AS want_attempt, value ->> 2 AS want_ttl, value ->> 3 AS want_name FROM json_each(?)) AS r) AND CREATED_DATE < (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
 
 -- renew (ttl, lock_key_0, region, client_id, attempt_0)
 UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000) WHERE LOCK_KEY IN (?) AND REGION = ? AND CLIENT_ID = ? AND ATTEMPT IN (?) AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);

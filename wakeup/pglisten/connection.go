@@ -24,6 +24,7 @@ const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
 	sayAgain     = time.Minute
+	partingTime  = time.Second // for an orderly end
 )
 
 var errNoAnswer = errors.New("the server does not answer")
@@ -70,6 +71,11 @@ func (l *Listener) serve(ctx context.Context) error {
 		}
 	}()
 	defer func() {
+		if ctx.Err() != nil { // an orderly end: nothing is sent to us any more
+			parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+			l.exec(parting, conn, "UNLISTEN *; SELECT pg_advisory_unlock_all()")
+			cancel()
+		}
 		go conn.Close()
 		select {
 		case <-broken:
@@ -153,10 +159,15 @@ func (l *Listener) exec(ctx context.Context, conn *pq.ListenerConn, text string)
 	select {
 	case err := <-errs:
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	case <-timer.C:
 		return errNoAnswer
+	case <-ctx.Done():
+	}
+	select { // a connection that is closed under a statement leaves an error in the server's log
+	case err := <-errs:
+		return errors.Join(ctx.Err(), err)
+	case <-time.After(partingTime):
+		return ctx.Err()
 	}
 }
 
