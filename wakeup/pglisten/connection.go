@@ -73,7 +73,7 @@ func (l *Listener) serve(ctx context.Context) error {
 	defer func() {
 		if ctx.Err() != nil { // an orderly end: nothing is sent to us any more
 			parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
-			l.exec(parting, conn, "UNLISTEN *; SELECT pg_advisory_unlock_all()")
+			l.exec(parting, conn, "UNLISTEN *")
 			cancel()
 		}
 		go conn.Close()
