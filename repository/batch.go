@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -201,28 +200,4 @@ func (r *DefaultLockRepository) listValues(items []item) values {
 	v["holder"] = r.config.holderText()
 	r.dialect.many.lists(v, items)
 	return v
-}
-
-// each runs the statement and calls row for every row, scanned into dest.
-func (s *statement) each(ctx context.Context, db Pool, v values, row func(), dest ...any) (*sendCount, error) {
-	sent := new(sendCount)
-	stmt, err := s.prepare(ctx, db)
-	if err != nil {
-		return sent, err
-	}
-	rows, err := stmt.QueryContext(ctx, s.args(v, sent)...)
-	if err != nil {
-		return sent, sent.unsure(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return sent, sent.unsure(fmt.Errorf("read the answer: %w", err))
-		}
-		row()
-	}
-	if err := rows.Err(); err != nil {
-		return sent, sent.unsure(err)
-	}
-	return sent, rows.Close()
 }

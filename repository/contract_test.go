@@ -93,6 +93,7 @@ var settings = []setting{
 	{name: "interpolateParams", vendors: []string{vendor.MySQL, vendor.MariaDB}, params: map[string]string{"interpolateParams": "true", "parseTime": "true", "loc": "Asia/Tokyo"}},
 	{name: "simultaneous assignment", vendors: []string{vendor.MariaDB}, params: map[string]string{"sql_mode": "'SIMULTANEOUS_ASSIGNMENT,STRICT_ALL_TABLES'"}},
 	{name: "notify and asynchronous release", vendors: []string{vendor.Postgres}, options: []repository.Option{repository.WithNotify(), repository.WithAsyncRelease()}},
+	{name: "no prepared statements", options: []repository.Option{repository.WithoutPreparedStatements()}},
 	{name: "rollback journal", vendors: []string{vendor.SQLite}, params: map[string]string{"_pragma": "journal_mode(DELETE)"}},
 	{name: "no busy timeout", vendors: []string{vendor.SQLite}, params: map[string]string{"_pragma": "busy_timeout(0)"}},
 }

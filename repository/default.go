@@ -30,7 +30,7 @@ type Pool interface {
 // the connection goes back to the pool with the answer; a pool of one suffices.
 // It is safe for concurrent use.
 type DefaultLockRepository struct {
-	db      Pool
+	db      *store
 	config  config
 	table   string
 	dialect dialect
@@ -63,7 +63,7 @@ func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, 
 	if db == nil || reflect.ValueOf(db).Kind() == reflect.Pointer && reflect.ValueOf(db).IsNil() {
 		return nil, invalid("the database is nil")
 	}
-	r := &DefaultLockRepository{db: db, config: c, table: vendor.Table(c.prefix)}
+	r := &DefaultLockRepository{db: &store{Pool: db}, config: c, table: vendor.Table(c.prefix)}
 	if err := r.useDialectOfServer(ctx); err != nil {
 		return nil, err
 	}
@@ -86,10 +86,11 @@ func (r *DefaultLockRepository) useDialectOfServer(ctx context.Context) error {
 	if err != nil {
 		return r.wrap("start", err)
 	}
-	r.dialect = dialects()[name]
+	r.dialect, r.db.vendor = dialects()[name], name
 	if err := r.compile(); err != nil {
 		return err
 	}
+	r.db.plain.Store(r.config.plain || name == vendor.Postgres && r.behindPooler(ctx))
 	return r.checkSetting(ctx)
 }
 

@@ -67,8 +67,8 @@ func (r *DefaultLockRepository) wrap(op string, err error) error {
 		e.hint = "the *sql.DB was closed: close the registry before it"
 	case readOnly(err):
 		e.hint = "the database is read-only: connect to the primary, or open the file for writing"
-	case sqlState(err) == "42P05" || sqlState(err) == "26000":
-		e.hint = "if a pooler in transaction mode is in between, connect directly, or use pgbouncer 1.21 or newer with max_prepared_statements"
+	case lostStatement(err):
+		e.hint = "a pooler in transaction mode seems to be in between; from now on statements are not prepared"
 	case errors.Is(err, context.DeadlineExceeded) && r.poolExhausted():
 		e.hint = "all connections of the pool are in use: give the locks a *sql.DB of their own, or raise its SetMaxOpenConns"
 	case missingTable(err):
@@ -203,7 +203,6 @@ func denied(err error) bool {
 // (a pooler switched servers), or the table changed under it. Nothing ran.
 func outdatedStatement(err error) bool {
 	state, number := sqlState(err), mysqlNumber(err)
-	// 26000, not 42P05: that one is a pooler that will not do, see wrap.
-	return state == "26000" || state == "0A000" && strings.Contains(err.Error(), "cached plan") ||
+	return lostStatement(err) || state == "0A000" && strings.Contains(err.Error(), "cached plan") ||
 		number == 1243 || number == 1615
 }

@@ -78,7 +78,7 @@ func TestClasses(t *testing.T) {
 		{"", pg("57P03"), doubtful}, // before the server said what it is
 		{"", my(1040), refused},
 	} {
-		r := &DefaultLockRepository{db: new(sql.DB), dialect: dialects()[c.vendor]}
+		r := &DefaultLockRepository{db: &store{Pool: new(sql.DB)}, dialect: dialects()[c.vendor]}
 		for _, err := range []error{c.err, fmt.Errorf("traced: %w", c.err)} {
 			got := r.wrap("test", err)
 			if e := got.(*opError); e.class != c.want {

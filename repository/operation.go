@@ -21,6 +21,11 @@ func (r *DefaultLockRepository) ready() error {
 // fail wraps a statement's error, and has the statement prepared anew if that
 // is what the error asks for.
 func (r *DefaultLockRepository) fail(s *statement, err error) error {
+	if err != nil && lostStatement(err) && !r.db.plain.Swap(true) {
+		for _, all := range r.statements() {
+			all.forget()
+		}
+	}
 	if err != nil && outdatedStatement(err) {
 		s.forget()
 	}

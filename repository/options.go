@@ -24,6 +24,7 @@ type config struct {
 	startCheck bool
 	spring6    time.Duration // 0: Spring 7's layout
 	tokens     bool
+	plain      bool
 
 	notify, asyncRelease bool
 
@@ -152,6 +153,19 @@ func WithNotify() Option { return func(c *config) { c.notify = true } }
 // release has made the release durable too. Grants and renewals are durable as
 // ever. Default: off.
 func WithAsyncRelease() Option { return func(c *config) { c.asyncRelease = true } }
+
+// WithoutPreparedStatements sends each statement as one text with the values in
+// it. It is for poolers that hand transactions to connections of the server as
+// they like, such as pgbouncer in transaction mode: there a prepared statement is
+// lost, or another one of the same name is run. It is still one round trip; on
+// PostgreSQL the server then reads and plans the text each time, which makes it
+// about a third slower.
+//
+// New recognises such a pooler on PostgreSQL, and so does the repository by the
+// errors later on, so this is only needed where New may miss it: where the pooler
+// is so busy that two connections in a row are two of the server. The *sql.DB, or
+// what stands for it, needs its method Conn.
+func WithoutPreparedStatements() Option { return func(c *config) { c.plain = true } }
 
 var regionPattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 

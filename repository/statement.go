@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,11 @@ type statement struct {
 	bound string // with the driver's placeholders
 	names []string
 	size  int // of a batch, see batchSizes
+
+	// For when it is not prepared, see store: the text with a question mark for
+	// each value, and the parameters in their order.
+	marked string
+	order  []string
 
 	prepared atomic.Pointer[sql.Stmt]
 }
@@ -62,6 +68,7 @@ func newStatement(op, text string, custom bool, bindType, size int, required ...
 	for _, a := range args {
 		s.names = append(s.names, a.(string))
 	}
+	s.marked, s.order = bound, s.names
 	if bindType == sqlx.DOLLAR && !custom {
 		s.bound, s.names = numbered(bound, s.names)
 	} else {
@@ -97,7 +104,7 @@ func numbered(text string, names []string) (string, []string) {
 
 // prepare returns the prepared statement. Two first callers may both prepare;
 // a lock around it would make one wait for the other's connection.
-func (s *statement) prepare(ctx context.Context, db Pool) (*sql.Stmt, error) {
+func (s *statement) prepare(ctx context.Context, db *store) (*sql.Stmt, error) {
 	if stmt := s.prepared.Load(); stmt != nil {
 		return stmt, nil
 	}
@@ -167,8 +174,18 @@ func (e *sentError) Unwrap() error { return e.error }
 // again reports whether the statement may have run more than once.
 func (c *sendCount) again() bool { return c.runs > 1 }
 
-func (s *statement) exec(ctx context.Context, db Pool, v values) (sql.Result, *sendCount, error) {
+func (s *statement) exec(ctx context.Context, db *store, v values) (sql.Result, *sendCount, error) {
 	sent := new(sendCount)
+	if db.plain.Load() {
+		conn, text, err := s.asText(ctx, db, v)
+		if err != nil {
+			return nil, sent, err
+		}
+		defer conn.Close()
+		sent.runs = 1
+		result, err := conn.ExecContext(ctx, text)
+		return result, sent, sent.unsure(err)
+	}
 	stmt, err := s.prepare(ctx, db)
 	if err != nil {
 		return nil, sent, err
@@ -177,30 +194,68 @@ func (s *statement) exec(ctx context.Context, db Pool, v values) (sql.Result, *s
 	return result, sent, sent.unsure(err)
 }
 
+// asText is the statement with its values, and a connection to send it on.
+func (s *statement) asText(ctx context.Context, db *store, v values) (*sql.Conn, string, error) {
+	text, err := s.literals(v, db.vendor)
+	if err != nil {
+		return nil, "", err
+	}
+	conn, err := db.conn(ctx)
+	return conn, text, err
+}
+
+// open sends the statement and returns its rows; close ends them.
+func (s *statement) open(ctx context.Context, db *store, v values, sent *sendCount) (rows *sql.Rows, end func() error, err error) {
+	if db.plain.Load() {
+		conn, text, err := s.asText(ctx, db, v)
+		if err != nil {
+			return nil, nil, err
+		}
+		sent.runs = 1
+		rows, err := conn.QueryContext(ctx, text)
+		if err != nil {
+			conn.Close()
+			return nil, nil, sent.unsure(err)
+		}
+		return rows, func() error { return errors.Join(rows.Close(), conn.Close()) }, nil
+	}
+	stmt, err := s.prepare(ctx, db)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err = stmt.QueryContext(ctx, s.args(v, sent)...)
+	if err != nil {
+		return nil, nil, sent.unsure(err)
+	}
+	return rows, rows.Close, nil
+}
+
 // query runs the statement and scans every row. The last row is left in dest:
 // a MariaDB cluster that retries a statement on its own sends the rows of the
 // rolled-back run first.
-func (s *statement) query(ctx context.Context, db Pool, v values, dest ...any) (found bool, sent *sendCount, err error) {
-	sent = new(sendCount)
-	stmt, err := s.prepare(ctx, db)
+func (s *statement) query(ctx context.Context, db *store, v values, dest ...any) (found bool, sent *sendCount, err error) {
+	sent, err = s.each(ctx, db, v, func() { found = true }, dest...)
+	return found && err == nil, sent, err
+}
+
+// each runs the statement and calls row for every row, scanned into dest.
+func (s *statement) each(ctx context.Context, db *store, v values, row func(), dest ...any) (*sendCount, error) {
+	sent := new(sendCount)
+	rows, end, err := s.open(ctx, db, v, sent)
 	if err != nil {
-		return false, sent, err
+		return sent, err
 	}
-	rows, err := stmt.QueryContext(ctx, s.args(v, sent)...)
-	if err != nil {
-		return false, sent, sent.unsure(err)
-	}
-	defer rows.Close()
+	defer end()
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			return false, sent, fmt.Errorf("read the answer: %w", err)
+			return sent, sent.unsure(fmt.Errorf("read the answer: %w", err))
 		}
-		found = true
+		row()
 	}
 	if err := rows.Err(); err != nil {
-		return false, sent, sent.unsure(err)
+		return sent, sent.unsure(err)
 	}
-	return found, sent, rows.Close()
+	return sent, end()
 }
 
 // row is what a SELECT of whole rows gives. A column that it leaves out is zero.
@@ -217,15 +272,12 @@ type row struct {
 func (r row) left() time.Duration { return time.Duration(r.Remaining) * time.Microsecond }
 
 // rows runs the statement and returns all its rows.
-func (s *statement) rows(ctx context.Context, db Pool, v values) ([]row, error) {
-	stmt, err := s.prepare(ctx, db)
+func (s *statement) rows(ctx context.Context, db *store, v values) ([]row, error) {
+	found, end, err := s.open(ctx, db, v, new(sendCount))
 	if err != nil {
 		return nil, err
 	}
-	found, err := stmt.QueryContext(ctx, s.args(v, new(sendCount))...)
-	if err != nil {
-		return nil, err
-	}
+	defer end()
 	return readRows(found)
 }
 

@@ -68,7 +68,7 @@ func drawnID(ctx context.Context, r *DefaultLockRepository, v values) (int64, er
 // prepare the statement, which it needs anyway.
 func (r *DefaultLockRepository) checkTokens(ctx context.Context) error {
 	source := vendor.TokenSource(r.config.prefix)
-	if r.dialect.vendor != vendor.Postgres {
+	if r.dialect.vendor != vendor.Postgres && !r.db.plain.Load() {
 		s := r.acquire
 		if r.draw != nil {
 			s = r.draw
