@@ -27,7 +27,7 @@ func (b *bringer) aptInstall(ctx context.Context, names []string) error {
 	defer lock.Close()
 	var list []string
 	for _, name := range names {
-		if dbserver.Find(ctx, name, b.house.Cache) == nil {
+		if !has(name) && dbserver.Find(ctx, name, b.house.Cache) == nil {
 			list = append(list, packages[name]...)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,9 @@ func (b *bringer) up(ctx context.Context, wanted []string) error {
 	fetch, err := b.fetchers(ctx, missing)
 	if err != nil {
 		return err
+	}
+	if !b.docker && slices.Contains(wanted, vendor.Postgres) && !has(pooler) && has("apt-get") && os.Geteuid() == 0 {
+		fetch = append(fetch, fetcher{started: true, fetch: func(ctx context.Context) error { return b.aptInstall(ctx, []string{pooler}) }})
 	}
 
 	errs := make(chan error)

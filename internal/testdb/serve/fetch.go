@@ -27,7 +27,11 @@ type fetcher struct {
 var packages = map[string][]string{
 	vendor.Postgres: {"postgresql"},
 	vendor.MariaDB:  {"mariadb-server-core", "mariadb-client-core"},
+	pooler:          {pooler},
 }
+
+// pooler is no server; one test starts its own.
+const pooler = "pgbouncer"
 
 // fetchers decides where each missing server comes from.
 func (b *bringer) fetchers(ctx context.Context, missing []string) ([]fetcher, error) {
