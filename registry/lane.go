@@ -11,10 +11,11 @@ import (
 	"github.com/intlock/intlock/repository"
 )
 
-// lane takes requests of one kind to the repository. While one is under way
+// lane takes requests of one kind to the repository. While some are under way
 // those that come in wait, and then go together, in one statement: so the
 // database commits once for many. Nobody waits for others to come: a request
-// that finds the lane empty goes at once, by itself.
+// that finds the lane nearly empty goes at once, by itself. When many wait one
+// statement at a time is best, as then the batches are large.
 //
 // A statement that takes long, because a row is locked or the network is dead,
 // does not hold up what comes after it: then the lane gets another runner. And
@@ -28,6 +29,8 @@ type lane[Q, A any] struct {
 	mu      sync.Mutex // guards the fields below; never held while a statement runs
 	waiting []*errand[Q, A]
 	runners int
+	large   int       // of the runners, those with a large batch
+	crowded time.Time // when the last large batch was served: many come at once then
 	started time.Time // when the last statement was sent
 	watched bool      // the timer that looks after those who wait runs
 
@@ -36,7 +39,9 @@ type lane[Q, A any] struct {
 
 const (
 	largestBatch = 256
-	mostRunners  = 16
+	largeBatch   = 8
+	fewRunners   = 3  // at once, without a large batch
+	mostRunners  = 16 // if statements take long
 	slow         = 20 * time.Millisecond
 	// A statement has one deadline. What may not wait so long goes alone, as
 	// others should not be cut off by it.
@@ -67,7 +72,7 @@ func (l *lane[Q, A]) send(ctx context.Context, request Q, limit time.Duration) *
 	}
 	e.ctx, e.request, e.limit, e.since = ctx, request, limit, time.Now()
 	if l.together == nil || limit < shortestShared {
-		l.background.run(func() { l.one(e, false) })
+		l.background.run(func() { l.one(e, 0) })
 		return e
 	}
 	l.mu.Lock()
@@ -90,29 +95,50 @@ func (l *lane[Q, A]) finish(e *errand[Q, A]) {
 
 // free reports whether a request may go now. The caller holds l.mu.
 func (l *lane[Q, A]) free(now time.Time) bool {
-	return l.runners == 0 || l.runners < mostRunners && now.Sub(l.started) >= slow
+	return l.runners == 0 || l.runners < mostRunners && now.Sub(l.started) >= slow ||
+		l.runners < fewRunners && l.large == 0 && now.Sub(l.crowded) >= slow
 }
 
 // run starts a runner. The caller holds l.mu.
 func (l *lane[Q, A]) run(batch []*errand[Q, A]) {
-	l.runners++
-	l.started = time.Now()
+	l.begin(len(batch))
 	l.background.run(func() {
 		for len(batch) > 0 && l.serve(batch) {
-			batch = l.next()
+			batch = l.next(len(batch))
 		}
 	})
 }
 
-// next is what has come in meanwhile. Without any, the runner ends.
-func (l *lane[Q, A]) next() []*errand[Q, A] {
+// begin counts a runner with a batch of n, and end counts it no more. The caller
+// holds l.mu.
+func (l *lane[Q, A]) begin(n int) {
+	l.started = time.Now()
+	l.runners++
+	if n >= largeBatch {
+		l.large++
+	}
+}
+
+func (l *lane[Q, A]) end(n int) {
+	l.runners--
+	if n >= largeBatch {
+		l.large--
+		l.crowded = time.Now()
+	}
+}
+
+// next is what has come in meanwhile, for a runner that has served n. Without any
+// it ends, and also if another one has a large batch, and so will have the next
+// one: two would share what makes one large.
+func (l *lane[Q, A]) next(n int) (batch []*errand[Q, A]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	batch := l.take()
-	if len(batch) == 0 {
-		l.runners--
-	} else {
-		l.started = time.Now()
+	l.end(n)
+	if l.large == 0 {
+		batch = l.take()
+	}
+	if len(batch) > 0 {
+		l.begin(len(batch))
 	}
 	return batch
 }
@@ -163,19 +189,19 @@ func (l *lane[Q, A]) serve(batch []*errand[Q, A]) bool {
 		}
 	}
 	for len(asked) > 1 {
-		n, late := l.several(asked)
+		n, late := l.several(asked, len(batch))
 		if late {
 			return false
 		}
 		asked = asked[n:]
 	}
-	return len(asked) == 0 || l.one(asked[0], true)
+	return len(asked) == 0 || l.one(asked[0], len(batch))
 }
 
 // statement makes a call about a batch, within limit. If the driver does not
 // come back a little later it answers for it, and reports late when it does.
-// counted says that the caller is a runner.
-func (l *lane[Q, A]) statement(batch []*errand[Q, A], limit time.Duration, counted bool, call func(context.Context)) (late bool) {
+// counted is the size of the batch that the caller runs, 0 if it is no runner.
+func (l *lane[Q, A]) statement(batch []*errand[Q, A], limit time.Duration, counted int, call func(context.Context)) (late bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), limit)
 	defer cancel()
 	done := false // with late guarded by l.mu
@@ -189,8 +215,8 @@ func (l *lane[Q, A]) statement(batch []*errand[Q, A], limit time.Duration, count
 		for _, e := range batch {
 			e.answers <- answer[A]{err: errNoAnswer}
 		}
-		if counted {
-			if l.runners--; len(l.waiting) > 0 {
+		if counted > 0 {
+			if l.end(counted); len(l.waiting) > 0 {
 				l.run(l.take())
 			}
 		}
@@ -204,7 +230,7 @@ func (l *lane[Q, A]) statement(batch []*errand[Q, A], limit time.Duration, count
 }
 
 // one makes a request by itself.
-func (l *lane[Q, A]) one(e *errand[Q, A], counted bool) bool {
+func (l *lane[Q, A]) one(e *errand[Q, A], counted int) bool {
 	var a answer[A]
 	late := l.statement(e.single[:], e.limit, counted, func(ctx context.Context) {
 		a.value, a.err = l.alone(ctx, e.request)
@@ -216,7 +242,7 @@ func (l *lane[Q, A]) one(e *errand[Q, A], counted bool) bool {
 // several makes requests together, and returns how many got an answer, or are
 // about to: what the repository refuses as a whole, or wants to be asked alone,
 // is asked again one by one, aside.
-func (l *lane[Q, A]) several(batch []*errand[Q, A]) (n int, late bool) {
+func (l *lane[Q, A]) several(batch []*errand[Q, A], counted int) (n int, late bool) {
 	requests := make([]Q, len(batch))
 	limit := batch[0].limit
 	for i, e := range batch {
@@ -225,7 +251,7 @@ func (l *lane[Q, A]) several(batch []*errand[Q, A]) (n int, late bool) {
 	}
 	var answers []repository.Answer[A]
 	var err error
-	late = l.statement(batch, limit, true, func(ctx context.Context) {
+	late = l.statement(batch, limit, counted, func(ctx context.Context) {
 		answers, err = l.together(ctx, requests)
 	})
 	switch {
@@ -250,4 +276,4 @@ func (l *lane[Q, A]) several(batch []*errand[Q, A]) (n int, late bool) {
 	return len(batch), late
 }
 
-func (l *lane[Q, A]) again(e *errand[Q, A]) { l.background.run(func() { l.one(e, false) }) }
+func (l *lane[Q, A]) again(e *errand[Q, A]) { l.background.run(func() { l.one(e, 0) }) }
