@@ -9,7 +9,7 @@ DBS     = go run ./internal/testdb/serve $(SERVE)
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: help run test test-short race bench mutants check lint vuln cover db clean-cache
+.PHONY: help run test test-short race bench bench-go bench-test mutants check lint vuln cover db clean-cache
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,16 +29,24 @@ race: ## all tests on all databases with the race detector
 mutants: ## deliberate faults, one at a time: each must make a test fail
 	$(DBS) -- go run ./internal/mutants $(ARGS)
 
-bench: ## what keeping 10,000 leases alive costs, on all databases
-	$(DBS) -- go test -run '^$$' -bench '$(or $(RUN),.)' -benchtime 1x $(ARGS) ./registry
+bench: ## intlock beside others, every goal; writes docs/performance.md (QUICK=1, ONLY=handover)
+	@mkdir -p bin && cd bench && go build -o ../bin/bench .
+	go run ./internal/testdb/serve -durable -- bin/bench $(if $(QUICK),-quick,$(if $(ONLY),,-docs docs)) $(if $(ONLY),-only $(ONLY)) $(ARGS)
 
-check: lint vuln mutants race ## everything that must be green before a change is merged
+bench-go: ## the Go benchmarks of each layer, for benchstat
+	$(DBS) -- go test -run '^$$' -bench '$(or $(RUN),.)' $(ARGS) ./repository ./registry ./renew
+
+bench-test: ## the benchmark's own tests
+	cd bench && go test -count=1 ./...
+
+check: lint vuln mutants race bench-test ## everything that must be green before a change is merged
 
 lint: ## formatting, vet, staticcheck, go.mod, who imports whom
 	@files=$$(gofmt -l . | grep -v '^[._]'); if [ -n "$$files" ]; then echo "not gofmt'ed:"; echo "$$files"; exit 1; fi
 	go vet ./...
 	$(STATICCHECK) ./...
 	go mod tidy -diff
+	cd bench && go vet ./... && $(STATICCHECK) ./... && go mod tidy -diff
 	@if [ -d internal/arch ]; then echo go test ./internal/arch; go test ./internal/arch; fi
 
 # Exit status 3 is a finding. Anything else that fails before a finding is the
