@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -42,13 +43,17 @@ func measureCycles(ctx context.Context, s settings, r *report, vendor string, gr
 	for range s.rounds {
 		for i, k := range group {
 			one, err := measureOne(ctx, k, goroutines, s.time)
-			if err != nil {
-				return fmt.Errorf("%s, %d goroutines: %w", k.id(), goroutines, err)
+			if err != nil { // of a peer, perhaps: the others go on without this round
+				fmt.Fprintf(os.Stderr, "%s, %d goroutines: %v\n", k.id(), goroutines, err)
+				continue
 			}
 			results[i].add(one)
 		}
 	}
 	for i, k := range group {
+		if len(results[i].rounds) == 0 {
+			return fmt.Errorf("%s, %d goroutines: every round failed", k.id(), goroutines)
+		}
 		r.add(entry{Scenario: "own keys", Vendor: vendor, Kind: k.name, Goroutines: goroutines, series: results[i]})
 	}
 	return nil

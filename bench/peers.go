@@ -344,7 +344,7 @@ func (s *spring) lock(ctx context.Context, key string) (func() error, error) {
 					tx.Rollback()
 				}
 			}
-			if err == nil || s.vendor != "sqlite" || time.Since(begin) > 20*time.Second {
+			if err == nil || time.Since(begin) > 20*time.Second { // a deadlock, a busy file
 				return err
 			}
 		}
