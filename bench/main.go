@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -77,6 +78,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer house.close()
 	r := &report{}
+	var errs []error
 	for _, one := range scenarios {
 		if !strings.Contains(one.name, s.only) {
 			continue
@@ -84,13 +86,13 @@ func run(ctx context.Context, s settings) error {
 		fmt.Fprintf(os.Stderr, "%s ...\n", one.name)
 		start := time.Now()
 		if err := one.run(ctx, s, r); err != nil {
-			return fmt.Errorf("%s: %w", one.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", one.name, err)) // the others are not lost for it
 		}
 		fmt.Fprintf(os.Stderr, "%s took %v\n", one.name, time.Since(start).Round(time.Second))
 	}
 	fmt.Print(r.text())
 	if s.docs != "" {
-		return r.write(s.docs)
+		errs = append(errs, r.write(s.docs))
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -134,7 +134,7 @@ func fillTable(ctx context.Context, db *sql.DB, vendor string, rows, expired int
 		series = fmt.Sprintf("(WITH RECURSIVE c (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < %d) SELECT n FROM c) AS s", rows-1)
 		key = "printf('%08x-%08x', (n * 2654435761) % 4294967296, n)"
 	case "mysql", "mariadb":
-		key = "MD5(n)"
+		key = "LEFT(SHA2(n, 224), 36)" // MySQL 9 has no MD5
 		digits := "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
 		series = fmt.Sprintf("(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 100000 * g.d AS n FROM %s a, %s b, %s c, %s e, %s f, %s g) AS s WHERE n < %d", digits, digits, digits, digits, digits, digits, rows)
 	}
