@@ -19,12 +19,11 @@ import (
 
 // settings are what the flags say.
 type settings struct {
-	rounds  int
-	time    time.Duration // of one case in one round
-	only    string
-	rows    int
-	docs    string
-	verbose bool
+	rounds int
+	time   time.Duration // of one case in one round
+	only   string
+	rows   int
+	docs   string
 }
 
 func main() {

@@ -25,9 +25,11 @@ func BenchmarkMemory(b *testing.B) {
 	b.Cleanup(func() { locks.Close(context.Background()) })
 	b.Run("Locker", func(b *testing.B) {
 		b.ReportAllocs()
+		n := 0
 		for b.Loop() {
 			l := locks.Obtain("group-42")
 			l.Lock()
+			n++
 			l.Unlock()
 		}
 	})
@@ -54,8 +56,8 @@ func BenchmarkMemory(b *testing.B) {
 		for b.Loop() {
 			l := locks.Obtain(keys[i%len(keys)])
 			l.Lock()
-			l.Unlock()
 			i++
+			l.Unlock()
 		}
 	})
 }
