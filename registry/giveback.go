@@ -105,7 +105,10 @@ func (g *grant) giveBack(ctx context.Context, end time.Time, first, byHolder boo
 		g.mu.Lock()
 		g.result = g.tell(loss)
 	}
-	g.attempt.end(g.failure != nil, g.longest) // nobody renews it any more
+	g.mu.Lock()
+	longest := g.longest
+	g.mu.Unlock()
+	g.attempt.end(g.failure != nil, longest)
 	r := g.registry
 	if !r.immediate {
 		now = time.Now()
