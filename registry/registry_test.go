@@ -71,7 +71,7 @@ func TestDatabases(t *testing.T) {
 		mark := db.LogMark(t)
 		t.Run("with", func(t *testing.T) {
 			for i := range 8 {
-				s := setting{batching: i&1 == 0, handOver: i&2 == 0, wakeUp: i&4 != 0, tokens: i%3 == 0}
+				s := setting{batching: i&1 == 0, handOver: i&2 == 0, wakeUp: i&4 != 0, tokens: i%4 != 3}
 				none := s.newWakeUp(t, db) == nil
 				if s.wakeUp && none {
 					continue
