@@ -17,10 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/intlock/intlock/registry"
-	"github.com/intlock/intlock/repository"
 	"github.com/intlock/intlock/schema"
-	"github.com/intlock/intlock/wakeup/pglisten"
-	"github.com/intlock/intlock/wakeup/sqlitewatch"
 )
 
 // locker is what all have in common.
@@ -39,42 +36,6 @@ type opener = func(context.Context) (locker, error)
 
 const connections = 32
 
-// openDB opens a pool on the database of the run.
-func openDB(vendor string) (*sql.DB, error) {
-	driver := map[string]string{"postgres": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}[vendor]
-	dsn := os.Getenv("BENCH_" + strings.ToUpper(vendor))
-	var db *sql.DB
-	var err error
-	if counting.Load() {
-		db, err = openCounted(vendor, dsn)
-	} else {
-		db, err = sql.Open(driver, dsn)
-	}
-	if err != nil {
-		return nil, err
-	}
-	opened = append(opened, db)
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	return db, nil
-}
-
-// opened are the pools there are. They are opened one after the other.
-var opened []*sql.DB
-
-// closeAll ends what a group of cases has opened: servers have few connections.
-func closeAll(ctx context.Context, lockers ...locker) {
-	for _, l := range lockers {
-		if ours, ok := l.(intlocks); ok {
-			ours.Close(ctx)
-		}
-	}
-	for _, db := range opened {
-		db.Close()
-	}
-	opened = nil
-}
-
 // prepare makes the tables that a vendor's kinds need.
 func prepare(ctx context.Context, vendor string) error {
 	db, err := openDB(vendor)
@@ -83,47 +44,6 @@ func prepare(ctx context.Context, vendor string) error {
 	}
 	defer db.Close()
 	return schema.Apply(ctx, db, "INT_")
-}
-
-// ours is intlock.
-func ours(vendor string, wake bool, opts []repository.Option, more ...registry.Option) func(context.Context) (locker, error) {
-	return func(ctx context.Context) (locker, error) {
-		db, err := openDB(vendor)
-		if err != nil {
-			return nil, err
-		}
-		repo, err := repository.New(ctx, db, opts...)
-		if err != nil {
-			return nil, err
-		}
-		if wake {
-			var up registry.WakeUp
-			if vendor == "sqlite" {
-				second, err := openDB(vendor)
-				if err != nil {
-					return nil, err
-				}
-				up = sqlitewatch.New(second)
-			} else if up, err = pglisten.New(os.Getenv("BENCH_POSTGRES")); err != nil {
-				return nil, err
-			}
-			more = append(more, registry.WithWakeUp(up))
-		}
-		locks, err := registry.New(repo, more...)
-		return intlocks{locks}, err
-	}
-}
-
-var fast = []repository.Option{repository.WithNotify(), repository.WithAsyncRelease()}
-
-type intlocks struct{ *registry.JdbcLockRegistry }
-
-func (l intlocks) lock(ctx context.Context, key string) (func() error, error) {
-	hold, err := l.Obtain(key).LockContext(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return hold.Unlock(context.Background()) }, nil
 }
 
 // clocks are what the SQL of the peers needs of a vendor.
