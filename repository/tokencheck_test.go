@@ -102,8 +102,8 @@ func TestTokenRights(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer r.Close()
-				if _, token := takeToken(t, r, fmt.Sprint("k", i)); token != int64(i+1) {
-					t.Errorf("token %d, want %d", token, i+1)
+				if _, token := takeToken(t, r, fmt.Sprint("k", i)); token != int64(i+1)*TokenStep {
+					t.Errorf("token %d, want %d", token, (i+1)*TokenStep)
 				}
 			}
 			for _, line := range mark.NewErrors(t) {
