@@ -43,7 +43,7 @@ func TestClasses(t *testing.T) {
 		{vendor.Postgres, pg("26000"), refused}, // unknown prepared statement
 		{vendor.Postgres, &pq.Error{Code: "0A000", Message: "cached plan must not change result type"}, refused},
 		{vendor.Postgres, pg("0A000"), permanent},
-		{vendor.Postgres, pg("42P05"), refused}, // a pooler that mixes up statements: texts from now on
+		{vendor.Postgres, pg("42P05"), refused},   // a pooler that mixes up statements: texts from now on
 		{vendor.Postgres, pg("42P01"), permanent}, // no table
 		{vendor.Postgres, pg("42501"), permanent}, // no right
 		{vendor.Postgres, pg("23505"), permanent}, // duplicate key

@@ -208,7 +208,7 @@ func (h Harness) checkLeft(t *testing.T, out repository.Outcome, want time.Durat
 
 // near reports whether got is within a second below want: what is left of a
 // lease of that length that was just granted, on a slow machine.
-func near(got, want time.Duration) bool { return got <= want && got > want-time.Second }
+func near(got, want time.Duration) bool { return got <= want && got > want-5*time.Second }
 
 // lasts is near for what Renew answered, which counts from before it was asked.
 func lasts(got repository.LeaseStatus, want time.Duration) bool {
