@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,38 @@ import (
 	"github.com/intlock/intlock/repository"
 	"github.com/intlock/intlock/schema"
 )
+
+// Between a look at the rows and the deletion of those that have expired, one is
+// taken over: the deletion finds out.
+func TestDeleteExpiredLooksAgain(t *testing.T) {
+	purgeTest(t, func(t *testing.T, db *testdb.DB, spring6 bool, open func(string) *repository.DefaultLockRepository) {
+		other := open("DEFAULT")
+		for _, key := range []string{"a", "b", "c"} {
+			grant(t, other, key)
+			expire(t, db, spring6, "DEFAULT", key)
+		}
+		var lease repository.Lease
+		options := []repository.Option{}
+		if spring6 {
+			options = append(options, repository.WithSpring6Layout(spring6TTL))
+		}
+		repo, err := repository.New(t.Context(), tracedBefore(t, db, func(query string) {
+			if strings.Contains(query, "DELETE") && lease.Attempt == 0 {
+				lease = grant(t, other, "b")
+			}
+		}), options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { repo.Close() })
+		if n, _ := purge(t, repo); n != 2 || lease.Attempt == 0 {
+			t.Errorf("%d rows were deleted, want the 2 that were not taken over", n)
+		}
+		if there, err := other.Delete(t.Context(), lease); err != nil || !there {
+			t.Errorf("the lease that took one over is gone: %v, %v", there, err)
+		}
+	})
+}
 
 // A lease that is renewed at the moment of its end is either renewed or deleted,
 // never both.
