@@ -280,12 +280,12 @@ func (r *report) render(markdown bool) string {
 	rows = nil
 	for _, z := range r.sizes {
 		for _, s := range z.Stalls {
-			rows = append(rows, []string{z.Vendor, fmt.Sprint(z.Rows), fmt.Sprint(s.Expired), s.Took.Round(time.Millisecond).String(), ms(s.Longest), ms(s.P99), ms(s.Alone)})
+			rows = append(rows, []string{z.Vendor, fmt.Sprint(z.Rows), fmt.Sprint(s.Expired), s.Took.Round(time.Millisecond).String(), ms(s.Longest), ms(s.P99), ms(s.P50), ms(s.Alone), ms(s.AloneP50)})
 		}
 	}
 	if len(rows) > 0 {
 		title("What a client notices of DeleteExpired")
-		out.WriteString(table(markdown, "database|rows|expired|it took|longest cycle meanwhile|p99|longest before", rows))
+		out.WriteString(table(markdown, "database|rows|expired|it took|longest cycle meanwhile|p99|p50|longest before|p50", rows))
 	}
 	return out.String()
 }

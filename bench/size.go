@@ -68,11 +68,11 @@ type sizeResult struct {
 
 // stall is what a client noticed of a DeleteExpired.
 type stall struct {
-	Expired      int
-	Deleted      int64
-	Took         time.Duration
-	Longest, P99 time.Duration // of the client's cycles meanwhile
-	Alone        time.Duration // its longest one before, in as much time
+	Expired           int
+	Deleted           int64
+	Took              time.Duration
+	Longest, P99, P50 time.Duration // of the client's cycles meanwhile
+	Alone, AloneP50   time.Duration // the longest one before, in three seconds, and the median
 }
 
 func measurePurge(ctx context.Context, db *sql.DB, locks intlocks, vendor string, rows, expired int) (stall, error) {
@@ -115,9 +115,9 @@ func measurePurge(ctx context.Context, db *sql.DB, locks intlocks, vendor string
 	if err := <-done; err != nil {
 		return result, err
 	}
-	result.Alone = alone[len(alone)-1]
+	result.Alone, result.AloneP50 = alone[len(alone)-1], alone[len(alone)/2]
 	if len(beside) > 0 {
-		result.Longest, result.P99 = beside[len(beside)-1], beside[len(beside)*99/100]
+		result.Longest, result.P99, result.P50 = beside[len(beside)-1], beside[len(beside)*99/100], beside[len(beside)/2]
 	}
 	return result, nil
 }
