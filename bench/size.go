@@ -4,59 +4,90 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/intlock/intlock/repository"
+	"github.com/intlock/intlock/schema"
 )
 
-// tableSize measures a lock in tables of different sizes, and what others notice
-// while expired rows are deleted.
+// tableSize measures a lock in tables of different sizes, in turn, and what others
+// notice while expired rows of the largest are deleted.
 func tableSize(ctx context.Context, s settings, r *report) error {
-	sizes := []int{10, min(10_000, s.rows), s.rows}
 	for _, vendor := range []string{"postgres", "mariadb", "mysql", "sqlite"} {
-		group := pick(kinds(vendor), durable)
-		if len(group) == 0 {
+		if len(kinds(vendor)) == 0 || os.Getenv("BENCH_"+strings.ToUpper(vendor)) == "" {
 			continue
 		}
-		db, err := openDB(vendor)
+		if err := tableSizeOf(ctx, s, r, vendor); err != nil {
+			return fmt.Errorf("%s: %w", vendor, err)
+		}
+	}
+	return nil
+}
+
+func tableSizeOf(ctx context.Context, s settings, r *report, vendor string) error {
+	db, err := openDB(vendor)
+	if err != nil {
+		return err
+	}
+	var tables []sizedTable
+	for _, rows := range []int{10, min(10_000, s.rows), s.rows} {
+		t := sizedTable{db: db, vendor: vendor, rows: rows, prefix: fmt.Sprintf("SIZE%d_", len(tables))}
+		if err := schema.Apply(ctx, db, t.prefix); err != nil {
+			return err
+		}
+		if err := t.fill(ctx, 0); err != nil {
+			return err
+		}
+		l, err := ours(vendor, false, []repository.Option{repository.WithPrefix(t.prefix)})(ctx)
 		if err != nil {
 			return err
 		}
-		l, err := group[0].open(ctx)
-		if err != nil {
-			return err
-		}
-		locks := l.(intlocks)
-		for _, rows := range sizes {
-			if err := fillTable(ctx, db, vendor, rows, 0); err != nil {
-				return fmt.Errorf("%s: fill: %w", vendor, err)
+		t.locks = l.(intlocks)
+		tables = append(tables, t)
+	}
+	cycles := make([]series, len(tables))
+	for range s.rounds {
+		for i, t := range tables {
+			one, err := oneRound(ctx, t.locks, 1, s.time)
+			if err != nil {
+				return err
 			}
-			result := sizeResult{Vendor: vendor, Rows: rows}
-			var all series
-			for range s.rounds {
-				one, err := oneRound(ctx, l, 1, s.time)
+			cycles[i].add(one)
+		}
+	}
+	for i, t := range tables {
+		result := sizeResult{Vendor: vendor, Rows: t.rows, P50: cycles[i].p50()}
+		if t.rows == s.rows {
+			for _, expired := range []int{0, 1000, s.rows * 3 / 10} {
+				stall, err := t.measurePurge(ctx, expired)
 				if err != nil {
 					return err
 				}
-				all.add(one)
+				result.Stalls = append(result.Stalls, stall)
 			}
-			result.P50 = all.p50()
-			if rows == s.rows {
-				for _, expired := range []int{0, 1000, rows * 3 / 10} {
-					stall, err := measurePurge(ctx, db, locks, vendor, rows, expired)
-					if err != nil {
-						return fmt.Errorf("%s: %w", vendor, err)
-					}
-					result.Stalls = append(result.Stalls, stall)
-				}
-			}
-			r.sizes = append(r.sizes, result)
 		}
-		if _, err := db.ExecContext(ctx, "DELETE FROM INT_LOCK "); err != nil {
+		r.sizes = append(r.sizes, result)
+	}
+	var all []locker
+	for _, t := range tables {
+		all = append(all, t.locks)
+		if err := schema.Drop(ctx, db, t.prefix); err != nil {
 			return err
 		}
-		closeAll(ctx, l)
 	}
+	closeAll(ctx, all...)
 	return nil
+}
+
+// sizedTable is a lock table of so many rows, and the locks in it.
+type sizedTable struct {
+	db             *sql.DB
+	vendor, prefix string
+	rows           int
+	locks          intlocks
 }
 
 type sizeResult struct {
@@ -68,67 +99,93 @@ type sizeResult struct {
 
 // stall is what a client noticed of a DeleteExpired.
 type stall struct {
-	Expired      int
-	Deleted      int64
-	Took         time.Duration
-	Longest, P99 time.Duration // of the client's cycles meanwhile
-	Alone        time.Duration // its longest one before, in as much time
+	Expired   int
+	Deleted   int64
+	Took      time.Duration
+	Meanwhile cycleTimes
+	Alone     cycleTimes // directly after it, for as long
 }
 
-func measurePurge(ctx context.Context, db *sql.DB, locks intlocks, vendor string, rows, expired int) (stall, error) {
-	if err := fillTable(ctx, db, vendor, rows, expired); err != nil {
+// cycleTimes are the extremes and the middle of many cycles.
+type cycleTimes struct {
+	N                 int
+	Late              int // that took more than 20 ms
+	Longest, P99, P50 time.Duration
+}
+
+func (t sizedTable) measurePurge(ctx context.Context, expired int) (stall, error) {
+	if err := t.fill(ctx, expired); err != nil {
 		return stall{}, err
 	}
 	result := stall{Expired: expired}
-	longest := func(until <-chan struct{}) (took []time.Duration) {
-		for {
-			select {
-			case <-until:
-				slices.Sort(took)
-				return took
-			default:
-			}
-			begin := time.Now()
-			unlock, err := locks.lock(ctx, "beside")
-			if err == nil {
-				err = unlock()
-			}
-			if err == nil {
-				took = append(took, time.Since(begin))
-			}
-		}
-	}
-	before := make(chan struct{})
-	time.AfterFunc(3*time.Second, func() { close(before) })
-	alone := longest(before)
-	done := make(chan error, 1)
+	purged := make(chan error, 1)
 	until := make(chan struct{})
-	go func() {
+	time.AfterFunc(time.Second, func() {
 		begin := time.Now()
 		var err error
-		result.Deleted, err = locks.DeleteExpired(ctx)
+		result.Deleted, err = t.locks.DeleteExpired(ctx)
 		result.Took = time.Since(begin)
 		close(until)
-		done <- err
-	}()
-	beside := longest(until)
-	if err := <-done; err != nil {
+		purged <- err
+	})
+	var err error
+	if result.Meanwhile, err = t.cyclesUntil(ctx, until); err == nil {
+		err = <-purged
+	}
+	if err != nil {
 		return result, err
 	}
-	result.Alone = alone[len(alone)-1]
-	if len(beside) > 0 {
-		result.Longest, result.P99 = beside[len(beside)-1], beside[len(beside)*99/100]
-	}
-	return result, nil
+	alone := make(chan struct{})
+	time.AfterFunc(result.Took, func() { close(alone) })
+	result.Alone, err = t.cyclesUntil(ctx, alone)
+	return result, err
 }
 
-// fillTable leaves so many rows in the region of the locks, the first of which
-// have expired.
-func fillTable(ctx context.Context, db *sql.DB, vendor string, rows, expired int) error {
+// cyclesUntil locks and unlocks one key after the other, all over the table. With a
+// single one the registry's pauses for others, who may want it, would be the longest
+// cycles.
+func (t sizedTable) cyclesUntil(ctx context.Context, until <-chan struct{}) (cycleTimes, error) {
+	var took []time.Duration
+	for n := 0; ; n++ {
+		select {
+		case <-until:
+			if len(took) == 0 {
+				return cycleTimes{}, nil
+			}
+			slices.Sort(took)
+			late, _ := slices.BinarySearch(took, 20*time.Millisecond)
+			return cycleTimes{N: len(took), Late: len(took) - late, Longest: took[len(took)-1],
+				P99: took[len(took)*99/100], P50: took[len(took)/2]}, nil
+		default:
+		}
+		begin := time.Now()
+		unlock, err := t.locks.lock(ctx, fmt.Sprint("beside-", n))
+		if err == nil {
+			err = unlock()
+		}
+		if err != nil {
+			return cycleTimes{}, err
+		}
+		took = append(took, time.Since(begin))
+	}
+}
+
+// emptied empties the table: after a DELETE of a million rows InnoDB would be busy with what is left
+// of them while others are measured.
+func (t sizedTable) emptied() string {
+	if t.vendor == "sqlite" { // where this is as good
+		return "DELETE FROM " + t.prefix + "LOCK"
+	}
+	return "TRUNCATE TABLE " + t.prefix + "LOCK"
+}
+
+// fill leaves rows in the region of the locks, the first of which have expired.
+func (t sizedTable) fill(ctx context.Context, expired int) error {
+	rows := t.rows
 	past, future := "TIMESTAMP '2001-01-01 00:00:00'", "TIMESTAMP '2099-01-01 00:00:00'"
 	series := fmt.Sprintf("generate_series(0, %d) AS s (n)", rows-1)
 	key := "md5(CAST(n AS text))"
-	switch vendor {
+	switch t.vendor {
 	case "sqlite":
 		past, future = "978307200000", "4070908800000"
 		series = fmt.Sprintf("(WITH RECURSIVE c (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < %d) SELECT n FROM c) AS s", rows-1)
@@ -139,15 +196,15 @@ func fillTable(ctx context.Context, db *sql.DB, vendor string, rows, expired int
 		series = fmt.Sprintf("(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 100000 * g.d AS n FROM %s a, %s b, %s c, %s e, %s f, %s g) AS s WHERE n < %d", digits, digits, digits, digits, digits, digits, rows)
 	}
 	for _, text := range []string{
-		"DELETE FROM INT_LOCK",
-		fmt.Sprintf("INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT) SELECT %s, 'DEFAULT', 'filler', %s, CASE WHEN n < %d THEN %s ELSE %s END, 1 FROM %s", key, past, expired, past, future, series),
+		t.emptied(),
+		fmt.Sprintf("INSERT INTO "+t.prefix+"LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE, EXPIRED_AFTER, ATTEMPT) SELECT %s, 'DEFAULT', 'filler', %s, CASE WHEN n < %d THEN %s ELSE %s END, 1 FROM %s", key, past, expired, past, future, series),
 	} {
-		if _, err := db.ExecContext(ctx, text); err != nil {
+		if _, err := t.db.ExecContext(ctx, text); err != nil {
 			return err
 		}
 	}
-	if vendor == "postgres" {
-		_, err := db.ExecContext(ctx, "VACUUM ANALYZE INT_LOCK")
+	if t.vendor == "postgres" {
+		_, err := t.db.ExecContext(ctx, "VACUUM ANALYZE "+t.prefix+"LOCK")
 		return err
 	}
 	return nil

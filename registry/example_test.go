@@ -212,3 +212,27 @@ func ExampleWithExpiryWarning() {
 	// renewed by hand: <nil>
 	// given back: <nil>
 }
+
+// Rows of crashed processes are deleted once an hour, in whichever process has the
+// lock for it.
+func ExampleJdbcLockRegistry_DeleteExpired() {
+	locks := inMemory(new(repository.MemoryTable), "janitor")
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	go func() {
+		for range time.Tick(time.Hour) {
+			err := locks.ExecuteLocked(ctx, "delete expired locks", func(ctx context.Context) error {
+				deleted, err := locks.DeleteExpired(ctx)
+				log.Printf("%d expired locks were deleted", deleted)
+				return err
+			})
+			if errors.Is(err, registry.ErrClosed) {
+				return
+			}
+			if err != nil {
+				log.Print(err) // the next one makes up for it
+			}
+		}
+	}()
+}

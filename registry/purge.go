@@ -13,12 +13,20 @@ import (
 // returns how many there were: Spring's deleteExpired. Nothing depends on it, as
 // an expired lock can be had at once; it only keeps the table small. Where crashed
 // processes leave many keys behind that nobody asks for again, call it once an
-// hour or so, from one place.
+// hour or so, from one place. Several at once do no harm.
+//
+// A row is deleted only if its lease has ended by the database's clock at that
+// moment: not one that was just renewed or taken over. One that a transaction has
+// locked stays for the next time. A holder whose lease had ended all the same finds
+// it lost as soon as it asks.
 //
 // It goes through the table in small steps, and pauses after each for as long as
-// it took, so that nobody who wants a lock waits for it noticeably. It ends with
-// ctx, and with the registry, with what it has deleted up to then. While the
-// database does not answer it tries again for WithOutageLimit's time.
+// it took, so that nobody who wants a lock waits for it noticeably; a million rows
+// take some seconds. It ends with ctx, whose error it then returns, and with the
+// registry (ErrClosed). While the database does not answer it tries again for
+// WithOutageLimit's time, then fails with ErrUnavailable. It always returns what it
+// knows to have deleted up to then; a step whose answer was lost may have deleted
+// more.
 func (r *JdbcLockRegistry) DeleteExpired(ctx context.Context) (deleted int64, err error) {
 	r.background.begin()
 	defer r.background.finish()

@@ -228,12 +228,16 @@ func (m *MemoryLockRepository) IsAcquired(ctx context.Context, key string) (bool
 
 // DeleteExpired implements LockRepository. It does it all in one step.
 func (m *MemoryLockRepository) DeleteExpired(ctx context.Context, after string) (deleted int64, next string, err error) {
-	if err := m.begin(ctx); err != nil {
+	if after != "" {
+		err = CheckKey(after)
+	}
+	if err := m.begin(ctx, err); err != nil {
 		return 0, "", err
 	}
 	defer m.table.mu.Unlock()
+	now := time.Now()
 	for key, row := range m.rows {
-		if key > after && !row.live(time.Now()) {
+		if key > after && !row.live(now) {
 			delete(m.rows, key)
 			deleted++
 		}

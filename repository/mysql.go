@@ -130,7 +130,10 @@ const (
 	mysqlExpired = "t.{expires} < {now}"
 )
 
-// mysqlDeleteMany passes locked rows, as renewBySkipping does.
+// mysqlDeleteMany passes locked rows, as renewBySkipping does. A plain DELETE
+// would lock, until it is committed, every row that it reads, also those that it
+// leaves; this one goes by whole primary keys, and locks neither others nor, unless a
+// page is split meanwhile, gaps.
 func mysqlDeleteMany(which, locking string) string {
 	return `DELETE l FROM (
   SELECT t.LOCK_KEY FROM ` + mysqlRequests + ` STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.LOCK_KEY = r.want_key AND t.REGION = :region

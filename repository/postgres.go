@@ -178,14 +178,17 @@ UNION ALL
 SELECT 0, CAST(r.want_key AS text) FROM asked AS r
 WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {mine} OFFSET 0)`
 
-// postgresPurge deletes what has expired of a list, but for locked rows.
+// postgresPurge deletes what has expired of a list, but for locked rows: each is
+// locked first, by its key, and looked at again as it is then. For due.mine see
+// postgresDeleteMany; a plan made while the table is small reads all of it else,
+// and is kept when the table has grown.
 const postgresPurge = `WITH asked AS MATERIALIZED (
-  SELECT due.place
+  SELECT r.want_key, due.place, due.mine
   FROM (` + postgresKeys + `) AS r
   CROSS JOIN LATERAL (
-    SELECT ctid AS place FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {expires} < {now}
+    SELECT ctid AS place, LOCK_KEY AS mine FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {expires} < {now}
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)
-DELETE FROM {table} AS l USING asked WHERE l.ctid = asked.place AND l.REGION = :region`
+DELETE FROM {table} AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key`
 
 const postgresKeys = `SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
   FROM unnest((SELECT CAST(CAST(:all_keys AS text) AS text[])), (SELECT CAST(CAST(:all_attempts AS text) AS bigint[]))) AS list (want_key, want_attempt)`

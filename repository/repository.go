@@ -70,9 +70,10 @@ type LockRepository interface {
 	// the next ones behind the key after, in the order of the store; "" is before
 	// all of them. It looks at a bounded number of rows, so that nobody who wants
 	// a lock waits for it noticeably, and returns how many it deleted and the key
-	// to go on after, "" at the end. A row that a transaction has locked may stay.
-	// Nothing depends on it, as an expired row is taken over in place; it only
-	// keeps the table small.
+	// to go on after, "" at the end. A step may come by none of the region's rows.
+	// A row goes only if it has expired by the store's clock as it is deleted; one
+	// that a transaction has locked may stay. Nothing depends on it, as an expired
+	// row is taken over in place; it only keeps the table small.
 	DeleteExpired(ctx context.Context, after string) (deleted int64, next string, err error)
 
 	// List returns the rows of the region ordered by key, expired ones too.

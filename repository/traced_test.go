@@ -15,12 +15,21 @@ import (
 // tracing and metrics wrappers do: other types, no optional interfaces but the
 // ones with contexts, and every error wrapped.
 func traced(t *testing.T, db *testdb.DB) repository.Pool {
-	pool := sql.OpenDB(tracedConnector{db})
+	return tracedBefore(t, db, nil)
+}
+
+// tracedBefore is traced, and calls before with each statement that is about to be
+// executed and answers with no rows.
+func tracedBefore(t *testing.T, db *testdb.DB, before func(query string)) repository.Pool {
+	pool := sql.OpenDB(tracedConnector{db, before})
 	t.Cleanup(func() { pool.Close() })
 	return pool
 }
 
-type tracedConnector struct{ db *testdb.DB }
+type tracedConnector struct {
+	db     *testdb.DB
+	before func(query string) // or nil
+}
 
 func (c tracedConnector) Driver() driver.Driver { return c.db.DB.Driver() }
 
@@ -29,7 +38,7 @@ func (c tracedConnector) Connect(context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, spanError(err)
 	}
-	return tracedConn{conn}, nil
+	return tracedConn{conn, c.before}, nil
 }
 
 func spanError(err error) error {
@@ -39,19 +48,29 @@ func spanError(err error) error {
 	return fmt.Errorf("span ended: %w", err)
 }
 
-type tracedConn struct{ driver.Conn }
+type tracedConn struct {
+	driver.Conn
+	before func(query string)
+}
 
 func (c tracedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	if err != nil {
 		return nil, spanError(err)
 	}
-	return tracedStmt{stmt}, nil
+	return tracedStmt{stmt, query, c.before}, nil
 }
 
-type tracedStmt struct{ driver.Stmt }
+type tracedStmt struct {
+	driver.Stmt
+	query  string
+	before func(query string)
+}
 
 func (s tracedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if s.before != nil {
+		s.before(s.query)
+	}
 	result, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 	return result, spanError(err)
 }

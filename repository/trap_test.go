@@ -141,7 +141,7 @@ func TestContextEndsBeforeScan(t *testing.T) {
 				t.Fatal(err)
 			}
 			var afterQuery func()
-			pool := sql.OpenDB(hookedConnector{tracedConnector{db}, &afterQuery})
+			pool := sql.OpenDB(hookedConnector{tracedConnector{db: db}, &afterQuery})
 			defer pool.Close()
 			pool.SetMaxOpenConns(1)
 			repo := newRepository(t, pool)

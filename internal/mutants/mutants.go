@@ -52,7 +52,7 @@ var mutants = []mutant{
 		"./wakeup/pglisten", "TestManyKeysFewLocks"},
 	{"expired row deleted without another look at its end", []edit{{"repository/postgres.go",
 		"LOCK_KEY = r.want_key AND REGION = :region AND {expires} < {now}\n    LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)", "LOCK_KEY = r.want_key AND REGION = :region\n    LIMIT 1) AS due)"}},
-		"./repository", "TestDeleteExpiredInSteps/postgres"},
+		"./repository", "TestDeleteExpiredLooksAgain/Spring_7/postgres"},
 	{"expiry by the start of the transaction", []edit{{"repository/postgres.go",
 		"clock:    \"(statement_timestamp() AT", "clock:    \"(now() AT"}},
 		"./repository", "TestAssertInOldTransaction/postgres"},

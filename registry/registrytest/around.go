@@ -18,7 +18,8 @@ type Around struct {
 	hook Hook
 }
 
-// Hook runs around one call: op is "acquire", "renew" or "delete". What it
+// Hook runs around one call: op is "acquire", "renew", "delete" or
+// "deleteExpired". What it
 // returns is what the caller gets in place of the call's error. It may call do
 // later, from a goroutine of its own, as a network delivers late: the request
 // is then executed though its caller has left.
@@ -84,6 +85,19 @@ func (a *Around) Renew(ctx context.Context, leases []repository.Lease, ttl time.
 // Delete implements repository.LockRepository.
 func (a *Around) Delete(ctx context.Context, lease repository.Lease) (bool, error) {
 	return around(a, ctx, "delete", func() (bool, error) { return a.LockRepository.Delete(overtaken(ctx), lease) })
+}
+
+// DeleteExpired implements repository.LockRepository.
+func (a *Around) DeleteExpired(ctx context.Context, after string) (deleted int64, next string, err error) {
+	type step struct {
+		deleted int64
+		next    string
+	}
+	done, err := around(a, ctx, "deleteExpired", func() (s step, err error) {
+		s.deleted, s.next, err = a.LockRepository.DeleteExpired(overtaken(ctx), after)
+		return s, err
+	})
+	return done.deleted, done.next, err
 }
 
 // batchAround is Around for a repository that takes many requests at once. A

@@ -1,7 +1,9 @@
 package repositorytest
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,5 +117,26 @@ var leaseClauses = []clause{
 		a.delete(gone, false)
 		a.delete(kept, true)
 		other.delete(far, true) // expired, but still there
+	}},
+	{"DeleteExpiredAfter", "a step of DeleteExpired goes on behind a key, touches none before it, and comes to an end", func(t *testing.T, h Harness) {
+		a := open(t, h, "a")
+		const rows = 30
+		for i := range rows {
+			a.take(fmt.Sprintf("key-%02d", i), long)
+			if i != 20 {
+				h.Expire(t, "r1", fmt.Sprintf("key-%02d", i))
+			}
+		}
+		a.deleteExpiredAfter("key-09", rows-10-1)
+		a.deleteExpiredAfter("key-29", 0)
+		a.acquired("key-20", true)
+		if got := a.list(); len(got) != 11 || got[9].Key != "key-09" || got[10].Key != "key-20" {
+			t.Errorf("left are %+v, want key-00 to key-09 and key-20", got)
+		}
+		a.deleteExpired(10)
+		a.deleteExpired(0)
+		if n, next, err := a.DeleteExpired(t.Context(), strings.Repeat("x", 37)); n != 0 || next != "" || !errors.Is(err, repository.ErrInvalid) {
+			t.Errorf("after a key that cannot be: %d, %q, %v; want ErrInvalid", n, next, err)
+		}
 	}},
 }

@@ -165,8 +165,13 @@ func (c client) delete(lease repository.Lease, want bool) {
 
 func (c client) deleteExpired(want int64) {
 	c.t.Helper()
+	c.deleteExpiredAfter("", want)
+}
+
+func (c client) deleteExpiredAfter(after string, want int64) {
+	c.t.Helper()
 	var got int64
-	for after, first := "", true; first || after != ""; first = false {
+	for first := true; first || after != ""; first = false {
 		after = eventually(c.t, func(ctx context.Context) (string, error) {
 			n, next, err := c.DeleteExpired(ctx, after)
 			got += n

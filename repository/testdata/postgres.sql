@@ -39,8 +39,8 @@ SELECT 1 FROM INT_LOCK
 WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
 
 -- deleteExpired (region, after)
-SELECT LOCK_KEY, CASE WHEN EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC') THEN 1 ELSE 0 END
-FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
+SELECT LOCK_KEY, CASE WHEN REGION <> CAST($1 AS varchar) THEN 0 WHEN EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC') THEN 2 ELSE 1 END
+FROM INT_LOCK WHERE LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
@@ -102,13 +102,13 @@ WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.wan
 
 -- deleteExpired (all_keys, all_attempts, region)
 WITH asked AS MATERIALIZED (
-  SELECT due.place
+  SELECT r.want_key, due.place, due.mine
   FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
   FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[]))) AS list (want_key, want_attempt)) AS r
   CROSS JOIN LATERAL (
-    SELECT ctid AS place FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
+    SELECT ctid AS place, LOCK_KEY AS mine FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)
-DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND l.REGION = CAST($3 AS varchar);
+DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key;
 
 -- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (
@@ -190,8 +190,8 @@ SELECT 1 FROM INT_LOCK
 WHERE LOCK_KEY = CAST($1 AS bpchar) AND REGION = CAST($2 AS varchar) AND CLIENT_ID = CAST($3 AS bpchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
 
 -- deleteExpired (region, after)
-SELECT LOCK_KEY, CASE WHEN CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') THEN 1 ELSE 0 END
-FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
+SELECT LOCK_KEY, CASE WHEN REGION <> CAST($1 AS varchar) THEN 0 WHEN CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') THEN 2 ELSE 1 END
+FROM INT_LOCK WHERE LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
@@ -253,13 +253,13 @@ WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.wan
 
 -- deleteExpired (all_keys, all_attempts, region)
 WITH asked AS MATERIALIZED (
-  SELECT due.place
+  SELECT r.want_key, due.place, due.mine
   FROM (SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
   FROM unnest((SELECT CAST(CAST($1 AS text) AS text[])), (SELECT CAST(CAST($2 AS text) AS bigint[]))) AS list (want_key, want_attempt)) AS r
   CROSS JOIN LATERAL (
-    SELECT ctid AS place FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
+    SELECT ctid AS place, LOCK_KEY AS mine FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS due)
-DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND l.REGION = CAST($3 AS varchar);
+DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key;
 
 -- renew (lock_key_0, region, client_id, attempt_0, ttl)
 WITH due AS (

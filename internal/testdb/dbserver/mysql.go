@@ -18,7 +18,9 @@ import (
 // password.
 func MySQLDSN(port int) string { return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port) }
 
-// inBoth are the settings MySQL and MariaDB share.
+// inBoth are the settings MySQL and MariaDB share. A durable server keeps its
+// defaults, sizes included: with a small redo log, who writes much is made to wait
+// until pages are on the disk, and all others with it.
 func inBoth(dir string, port int, durable bool) []string {
 	argv := []string{
 		"--datadir=" + data(dir),
@@ -28,12 +30,11 @@ func inBoth(dir string, port int, durable bool) []string {
 		"--pid-file=" + filepath.Join(dir, "pid"),
 		"--log-error=" + filepath.Join(dir, logName),
 		"--max-connections=400",
-		"--innodb-buffer-pool-size=64M",
 		// testdb's LogMark finds deadlocks in the log.
 		"--innodb-print-all-deadlocks=ON",
 	}
 	if !durable {
-		argv = append(argv, "--innodb-flush-log-at-trx-commit=2", "--innodb-doublewrite=OFF", "--skip-log-bin")
+		argv = append(argv, "--innodb-flush-log-at-trx-commit=2", "--innodb-doublewrite=OFF", "--skip-log-bin", "--innodb-buffer-pool-size=64M")
 	}
 	return argv
 }
@@ -56,10 +57,13 @@ func findMariaDB(ctx context.Context) *Plan {
 				"--auth-root-authentication-method=normal", "--innodb-log-file-size=16M"}
 		},
 		serve: func(dir string, port int, durable bool) []string {
-			argv := append([]string{server, "--no-defaults", "--innodb-log-file-size=16M",
+			argv := append([]string{server, "--no-defaults",
 				// What Debian's packages and the Docker image set.
 				"--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"},
 				inBoth(dir, port, durable)...)
+			if !durable {
+				argv = append(argv, "--innodb-log-file-size=16M")
+			}
 			return argv
 		},
 		signals: inBothSignals,
@@ -93,7 +97,11 @@ func findMySQL(ctx context.Context, cache string) *Plan {
 		argv := append(server(dir), inBoth(dir, port, durable)...)
 		// MySQL 9 does not start without a decision on secure-file-priv, and
 		// prints the deadlocks as notes, which verbosity 3 includes.
-		return append(argv, "--mysqlx=OFF", "--secure-file-priv=NULL", "--log-error-verbosity=3", "--innodb-redo-log-capacity=32M")
+		argv = append(argv, "--mysqlx=OFF", "--secure-file-priv=NULL", "--log-error-verbosity=3")
+		if !durable {
+			argv = append(argv, "--innodb-redo-log-capacity=32M")
+		}
+		return argv
 	}
 	return p
 }
