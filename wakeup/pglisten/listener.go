@@ -2,7 +2,7 @@ package pglisten
 
 import (
 	"context"
-	"crypto/md5"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -134,9 +134,9 @@ func (l *Listener) signal() {
 	}
 }
 
-// bucketOf is the first byte of the key's MD5, modulo WaitBuckets, as the
+// bucketOf is the first byte of the key's SHA-256, modulo WaitBuckets, as the
 // release has it: see repository.WithNotify.
-func bucketOf(path string) int { return int(md5.Sum([]byte(path))[0]) % vendor.WaitBuckets }
+func bucketOf(path string) int { return int(sha256.Sum256([]byte(path))[0]) % vendor.WaitBuckets }
 
 // A bucket's lock is kept for a moment, as contended keys come back; afterwards
 // it would have releases notify for nothing.
