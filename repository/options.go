@@ -135,7 +135,7 @@ func WithTokens() Option { return func(c *config) { c.tokens = true } }
 // WithNotify has a release wake those who wait for the key in other processes,
 // if they listen: see package wakeup/pglisten and registry.WithWakeUp. A release
 // of a key that nobody listens for sends nothing; it only asks whether somebody
-// does, which costs about a microsecond of the server. PostgreSQL only: with
+// does, which costs some three microseconds of the server. PostgreSQL only: with
 // other databases it does nothing, so that one program can serve them all.
 // Give it to every process that shares the locks; whom one does not wake finds
 // the lock free at its next poll. Default: off.

@@ -196,11 +196,13 @@ const postgresKeys = `SELECT CAST(want_key AS bpchar) AS want_key, want_attempt
 // postgresFreed wakes who waits for the key, and has the release committed
 // without waiting for the disk. Who waits holds a shared advisory lock on the
 // key's bucket; to take it for a moment, exclusively, asks whether somebody does.
-// It draws no transaction id and writes nothing. The CASE keeps the order.
+// It draws no transaction id and writes nothing. The CASE keeps the order. SHA-256
+// because a server whose OpenSSL is in FIPS mode refuses md5(), and the release
+// with it.
 func postgresFreed(c config) string {
 	var text string
 	if c.notify {
-		bucket := fmt.Sprintf("%d, get_byte(decode(md5(CAST(LOCK_KEY AS text)), 'hex'), 0) %% %d", vendor.WaitClass, vendor.WaitBuckets)
+		bucket := fmt.Sprintf("%d, get_byte(sha256(convert_to(CAST(LOCK_KEY AS text), 'UTF8')), 0) %% %d", vendor.WaitClass, vendor.WaitBuckets)
 		text = `,
   CASE WHEN CASE WHEN pg_try_advisory_lock(` + bucket + `) THEN NOT pg_advisory_unlock(` + bucket + `) ELSE TRUE END
     THEN pg_notify('` + vendor.WaitChannel + `', CAST(LOCK_KEY AS text)) END`

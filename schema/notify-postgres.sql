@@ -7,7 +7,7 @@
 -- notification sent: a transaction that sends one is committed behind all
 -- others that do. The lock is taken for a moment to ask, and writes nothing.
 CREATE OR REPLACE FUNCTION INT_LOCK_NOTIFY() RETURNS TRIGGER LANGUAGE plpgsql AS $$
-DECLARE bucket INTEGER := get_byte(decode(md5(CAST(OLD.LOCK_KEY AS text)), 'hex'), 0) % 64; BEGIN
+DECLARE bucket INTEGER := get_byte(sha256(convert_to(CAST(OLD.LOCK_KEY AS text), 'UTF8')), 0) % 64; BEGIN
 IF (CASE WHEN pg_try_advisory_lock(1768846444, bucket) THEN NOT pg_advisory_unlock(1768846444, bucket) ELSE TRUE END)
 THEN PERFORM pg_notify('intlock', CAST(OLD.LOCK_KEY AS text)); END IF; RETURN NULL; END $$;
 

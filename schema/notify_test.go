@@ -61,7 +61,7 @@ func TestNotifyTrigger(t *testing.T) {
 		exec("DELETE FROM " + table)
 		exec(insert)
 		if _, err := conn.ExecSimpleQuery(fmt.Sprintf(
-			"SELECT pg_advisory_lock_shared(%d, get_byte(decode(md5('job'), 'hex'), 0) %% %d)", vendor.WaitClass, vendor.WaitBuckets)); err != nil {
+			"SELECT pg_advisory_lock_shared(%d, get_byte(sha256('job'), 0) %% %d)", vendor.WaitClass, vendor.WaitBuckets)); err != nil {
 			t.Fatal(err)
 		}
 		exec("DELETE FROM " + table)

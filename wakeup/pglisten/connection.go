@@ -180,10 +180,9 @@ func (l *Listener) arrange(ctx context.Context, conn *pq.ListenerConn) error {
 		if err != nil {
 			return err
 		}
-		l.setLocked(i, true)
+		l.setLocked(i)
 	}
 	for _, i := range unlock {
-		l.setLocked(i, false) // before: who comes now has it taken again
 		err := l.exec(ctx, conn, fmt.Sprintf("SELECT pg_advisory_unlock_shared(%d, %d)", vendor.WaitClass, i))
 		if err != nil {
 			return err

@@ -2,12 +2,13 @@ package pglisten
 
 import (
 	"context"
-	"crypto/md5"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,9 +46,11 @@ func WithLogger(l *slog.Logger) Option { return func(p *Listener) { p.logger = l
 
 // New returns a Listener for the server that dsn names, a URL or a list of
 // settings as lib/pq takes them. It does not connect, so a server that is down is
-// no error. Errors never show the password.
+// no error. Without a connect_timeout in it an attempt to connect takes 5 s at most.
+// Errors never show the password.
 func New(dsn string, opts ...Option) (*Listener, error) {
-	if _, err := pq.NewConnector(dsn); err != nil {
+	dsn, err := bounded(dsn)
+	if err != nil {
 		return nil, fmt.Errorf("pglisten: the DSN does not parse: %s", vendor.Scrub(err.Error()))
 	}
 	l := &Listener{dsn: dsn, logger: slog.Default(), changed: make(chan struct{}, 1)}
@@ -58,6 +61,23 @@ func New(dsn string, opts ...Option) (*Listener, error) {
 		return nil, errors.New("pglisten: the logger is nil")
 	}
 	return l, nil
+}
+
+// bounded is dsn with a connect_timeout. By default the driver waits for ever for a
+// server that takes the connection and then says nothing, as one that hangs does.
+func bounded(dsn string) (string, error) {
+	config, err := pq.NewConfig(dsn)
+	if err != nil || config.ConnectTimeout > 0 {
+		return dsn, err
+	}
+	between := " "
+	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		between = "?"
+		if strings.Contains(dsn, "?") {
+			between = "&"
+		}
+	}
+	return fmt.Sprintf("%s%sconnect_timeout=%d", dsn, between, int(answerTime.Seconds())), nil
 }
 
 // Start implements registry.WakeUp.
@@ -114,15 +134,16 @@ func (l *Listener) signal() {
 	}
 }
 
-// bucketOf is the first byte of the key's MD5, modulo WaitBuckets, as the
+// bucketOf is the first byte of the key's SHA-256, modulo WaitBuckets, as the
 // release has it: see repository.WithNotify.
-func bucketOf(path string) int { return int(md5.Sum([]byte(path))[0]) % vendor.WaitBuckets }
+func bucketOf(path string) int { return int(sha256.Sum256([]byte(path))[0]) % vendor.WaitBuckets }
 
 // A bucket's lock is kept for a moment, as contended keys come back; afterwards
 // it would have releases notify for nothing.
 const keptNeedless = time.Second
 
-// dueBuckets are those to lock and those to unlock now.
+// dueBuckets are those to lock and those to unlock now. What is to be unlocked
+// counts as unlocked from now on: who comes meanwhile asks for it again.
 func (l *Listener) dueBuckets(now time.Time) (lock, unlock []int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,21 +153,20 @@ func (l *Listener) dueBuckets(now time.Time) (lock, unlock []int) {
 		case b.waiting != nil && !b.locked:
 			lock = append(lock, i)
 		case b.waiting == nil && b.locked && now.Sub(b.needless) >= keptNeedless:
+			b.locked = false
 			unlock = append(unlock, i)
 		}
 	}
 	return lock, unlock
 }
 
-// setLocked notes what the connection has, and wakes those who waited for it.
-func (l *Listener) setLocked(i int, locked bool) {
+// setLocked notes that the connection has a bucket's lock, and wakes those who
+// waited for that.
+func (l *Listener) setLocked(i int) {
 	l.mu.Lock()
 	b := &l.buckets[i]
-	b.locked, b.needless = locked, time.Now()
-	var waiting []string
-	if locked {
-		waiting = slices.Collect(maps.Keys(b.waiting))
-	}
+	b.locked, b.needless = true, time.Now()
+	waiting := slices.Collect(maps.Keys(b.waiting))
 	l.mu.Unlock()
 	for _, path := range waiting {
 		l.wake(path)

@@ -262,9 +262,6 @@ func TestComesBack(t *testing.T) {
 		c.end()
 		eventually(t, c.name+": noticed", func() bool { return !l.Alive() })
 		proxy.Heal()
-		if c.name == "swallowed" {
-			proxy.Cut()
-		}
 		eventually(t, c.name+": a new connection", l.Alive)
 		handOver(t, p, q, db, "after "+c.name, nil)
 	}

@@ -6,9 +6,13 @@
 //	watched, err := sql.Open("sqlite", dsn) // one connection, for the watcher alone
 //	locks, err := registry.New(repo, registry.WithWakeUp(sqlitewatch.New(watched)))
 //
-// While somebody waits it reads PRAGMA data_version every millisecond, which
-// takes about two microseconds and no lock, and changes when another connection,
-// of this process or another, has committed. While nobody waits it does nothing.
+// While somebody waits it reads PRAGMA data_version, which takes some microseconds
+// and no lock, and changes when another connection, of this process or another,
+// has committed. When to read it, the kernel says on Linux (inotify): next to
+// nothing happens while nobody writes to the file. Elsewhere, and where the file
+// system does not tell of writes, it is read every millisecond, which costs some
+// per cent of a processor. While nobody waits it does nothing.
+//
 // It works with every journal mode and file system that SQLite itself works with.
 package sqlitewatch
 
@@ -28,14 +32,16 @@ type Watcher struct {
 	wake    func(path string)
 	waiting int           // how many Awaits are not done
 	last    time.Time     // when the last one was done
-	sees    bool          // the version is read every tick
+	sees    bool          // the version is read
+	deaf    bool          // writes are not told of: read every tick
 	changed chan struct{} // gets a token when somebody begins to wait
+
+	listen func(files []string) (ear, error)
 }
 
-// How often the version is read, how long it still is when nobody waits any more
-// (contended locks come back), and the pause after an error.
+// How long the version is read when nobody waits any more (contended locks come
+// back), and the pause after an error.
 const (
-	tick  = time.Millisecond
 	keep  = 500 * time.Millisecond
 	pause = time.Second
 )
@@ -43,7 +49,9 @@ const (
 // New returns a Watcher of the file behind db, of which it keeps one connection
 // while somebody waits. So db must not be a pool that others want their
 // connection from. New does not open the file, and nothing closes db.
-func New(db *sql.DB) *Watcher { return &Watcher{db: db, changed: make(chan struct{}, 1)} }
+func New(db *sql.DB) *Watcher {
+	return &Watcher{db: db, changed: make(chan struct{}, 1), listen: listen}
+}
 
 // Start implements registry.WakeUp.
 func (w *Watcher) Start(ctx context.Context, wake func(path string), stopped func()) {
@@ -100,51 +108,6 @@ func (w *Watcher) signal() {
 	select {
 	case w.changed <- struct{}{}:
 	default: // it is about to look
-	}
-}
-
-// watch wakes all when somebody has committed, until nobody has waited for a
-// while.
-func (w *Watcher) watch(ctx context.Context) error {
-	if !w.needed(time.Now()) {
-		return nil
-	}
-	conn, err := w.db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	// The reads do not end with ctx: a driver would watch it each time, and they
-	// take no time.
-	look, err := conn.PrepareContext(context.WithoutCancel(ctx), "PRAGMA data_version")
-	if err != nil {
-		return err
-	}
-	defer look.Close()
-	defer w.set(false)
-	known := int64(-1)
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		var version int64
-		if err := look.QueryRow().Scan(&version); err != nil {
-			return err
-		}
-		if version != known {
-			if known < 0 {
-				w.set(true) // before the waiters look again: then nothing is missed
-			}
-			known = version
-			w.wake("")
-		}
-		select {
-		case now := <-ticker.C:
-			if !w.needed(now) {
-				return nil
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 }
 
