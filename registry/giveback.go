@@ -30,7 +30,7 @@ func (g *grant) drop(ctx context.Context, h *Hold) error {
 	contexts := h.contexts
 	h.contexts = nil
 	last := len(g.members) == 0
-	handed := last && lost == nil && g.handOver(now)
+	handed := last && lost == nil && g.keptUntil.IsZero() && g.handOver(now)
 	first := last && !handed && g.takeBack()
 	end := now.Add(min(max(g.trust.ttl, time.Second), longestStatement))
 	g.mu.Unlock()
@@ -79,7 +79,13 @@ func (g *grant) giveBack(ctx context.Context, end time.Time, first, byHolder boo
 		}
 	}
 
-	deleted, doubt, err := g.delete(ctx, end)
+	g.mu.Lock()
+	keep := g.keptUntil
+	g.mu.Unlock()
+	if lost != nil {
+		keep = time.Time{}
+	}
+	deleted, doubt, err := g.delete(ctx, end, keep)
 	switch {
 	case err == nil:
 	case errors.Is(err, repository.ErrTransient):
@@ -108,7 +114,11 @@ func (g *grant) giveBack(ctx context.Context, end time.Time, first, byHolder boo
 	g.mu.Lock()
 	longest := g.longest
 	g.mu.Unlock()
-	g.attempt.end(g.failure != nil, longest)
+	if g.failure != nil && !keep.IsZero() {
+		g.attempt.over.Store(true) // to delete the row would free it too early
+	} else {
+		g.attempt.end(g.failure != nil, longest)
+	}
 	r := g.registry
 	if !r.immediate {
 		now = time.Now()
@@ -155,11 +165,11 @@ func (g *grant) failedToReturn() error {
 	return unavailable("give back", g.key, errNoAnswer) // its holder's own Unlock is still at it
 }
 
-// delete deletes the row, trying again until end while the database does not
-// answer. doubt says that an earlier try may have deleted it: then "not there"
+// delete deletes the row, or has it stay until keep, trying again until end while
+// the database does not answer. doubt says that an earlier try may have deleted it: then "not there"
 // does not mean "lost".
-func (g *grant) delete(ctx context.Context, end time.Time) (deleted, doubt bool, err error) {
-	if g.registry.immediate {
+func (g *grant) delete(ctx context.Context, end, keep time.Time) (deleted, doubt bool, err error) {
+	if g.registry.immediate && keep.IsZero() {
 		deleted, err = g.registry.repo.Delete(context.Background(), g.attempt.lease)
 		return deleted, false, err
 	}
@@ -167,7 +177,11 @@ func (g *grant) delete(ctx context.Context, end time.Time) (deleted, doubt bool,
 	for {
 		// A third of the time for each try: a dead connection is not the end.
 		limit := max(min(longestStatement/3, time.Until(end)), time.Millisecond)
-		deleted, err = g.registry.delete(ctx, g.attempt.lease, limit)
+		if left := time.Until(keep); left >= repository.MinTTL {
+			deleted, err = g.registry.endAfter(ctx, g.attempt.lease, left, limit)
+		} else {
+			deleted, err = g.registry.delete(ctx, g.attempt.lease, limit)
+		}
 		if err == nil || !errors.Is(err, repository.ErrTransient) {
 			return deleted, doubt, err
 		}

@@ -38,6 +38,7 @@ type grant struct {
 	lost      *LostError
 	members   []*Hold       // not unlocked yet
 	longest   time.Duration // TTL ever asked for: what a row may still have
+	keptUntil time.Time     // for UnlockAfter; zero else
 	returning bool          // giveBack has begun, or the lease was handed on
 	renewing  chan struct{} // one Hold.Renew at a time: a token is in it while one runs; nil before the first
 
@@ -147,6 +148,19 @@ func (g *grant) isReturning() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.returning
+}
+
+// keepFor has the row stay for at least d when the lease is given back.
+func (g *grant) keepFor(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	until := time.Now().Add(d)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if until.After(g.keptUntil) {
+		g.keptUntil = until
+	}
 }
 
 // Key implements renew.Lease.

@@ -154,6 +154,24 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	return h.grant.drop(ctx, h)
 }
 
+// UnlockAfter is Unlock, but the lock stays taken until d from now, for every
+// process, this one too: a job that must not run again too soon (ShedLock's
+// lockAtLeastFor), a quiet period after a request. It outlives the process, as the
+// row stays in the table. The hold ends at once as with Unlock, so that the lock
+// cannot be renewed or given back earlier. If other holds share the lease, the
+// latest of their ends counts.
+//
+// Unless d is positive it is Unlock. The errors are Unlock's. If the lease was
+// lost, nothing is kept; if the database did not answer, the lock stays taken at
+// least until its lease ends.
+func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
+	if !h.released.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: unlock %s", ErrNotHeld, quote(h.grant.key))
+	}
+	h.grant.keepFor(d)
+	return h.grant.drop(ctx, h)
+}
+
 // holdIn returns the hold of this lock that ctx carries.
 func (l *JdbcLock) holdIn(ctx context.Context) *Hold {
 	h, _ := ctx.Value(l.asked).(*Hold)

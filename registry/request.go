@@ -181,3 +181,10 @@ func (r *JdbcLockRegistry) delete(ctx context.Context, lease repository.Lease, l
 	}
 	return got.value, got.err
 }
+
+// endAfter has the row of a lease stay for d.
+func (r *JdbcLockRegistry) endAfter(ctx context.Context, lease repository.Lease, d, limit time.Duration) (bool, error) {
+	return await(ask(ctx, r, limit, func(ctx context.Context) (bool, error) {
+		return r.repo.EndAfter(ctx, lease, d)
+	}), limit, nil, nil)
+}

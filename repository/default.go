@@ -40,6 +40,7 @@ type DefaultLockRepository struct {
 	draw                                       *statement // where acquire cannot draw the token; else nil
 	insert, update                             *statement // the path of custom queries
 	renew, remove, isAcquired, purgeLook, list *statement // renew: for RenewQuery, and if it is custom
+	endAfter, get                              *statement
 	assert                                     *statement // never prepared: it runs in other people's transactions
 	renewMany, find                            *batch
 	many                                       batchStatements
@@ -130,6 +131,8 @@ func (r *DefaultLockRepository) compile() error {
 	r.isAcquired = build("isAcquired", isAcquiredText, "", nil)
 	r.purgeLook = build("deleteExpired", strings.ReplaceAll(purgeLookText, "{after}", cmp.Or(d.after, ":after")), "", []string{"after"})
 	r.list = build("list", listText, "", nil)
+	r.get = build("get", getText, "", []string{"lock_key", "region"})
+	r.endAfter = build("endAfter", endAfterText, "", lease)
 	r.assert = build("assert", d.assert, "", nil)
 	var err error
 	r.renewMany, err = r.newBatch("renew", d.renewMany)
@@ -175,7 +178,7 @@ func (r *DefaultLockRepository) Close() error {
 
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
-	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purgeLook, r.list, r.assert}
+	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purgeLook, r.list, r.get, r.endAfter, r.assert}
 	all = append(all, r.many.all()...)
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())

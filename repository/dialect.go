@@ -26,6 +26,7 @@ import (
 //	{end}      {now} plus :ttl
 //	{later}    the later of {end} and {expires}: a lease is never shortened
 //	{left}     microseconds from {now} to {expires}
+//	{until}    microseconds from the clock to CREATED_DATE, so it is not above 0
 //	{mine}     this client and attempt own the row
 //	{attempt}  the attempt to be written
 //	{freed}    what a release does beside deleting a row, in its RETURNING
@@ -113,12 +114,18 @@ WHERE LOCK_KEY = :lock_key AND REGION = :region AND ({mine} OR {expires} < {now}
 
 	deleteText = `DELETE FROM {table} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine}`
 
+	// A negative attempt is nobody's. Attempts are positive.
+	endAfterText = `UPDATE {table} SET {expires} = {end}, ATTEMPT = -ATTEMPT
+WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine}`
+
 	isAcquiredText = `SELECT 1 FROM {table}
 WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :client_id AND {expires} >= {now}`
 
-	listText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
-  COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining
-FROM {table} WHERE REGION = :region ORDER BY LOCK_KEY`
+	infoText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+  COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining, {until} AS made
+FROM {table} WHERE REGION = :region`
+	listText = infoText + ` ORDER BY LOCK_KEY`
+	getText  = infoText + ` AND LOCK_KEY = :lock_key`
 
 	// What a row says about its lease.
 	leaseColumns = `COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
@@ -142,9 +149,11 @@ FROM {table} WHERE REGION = :region AND LOCK_KEY IN ({keys})`
 func (d dialect) fill(text string, c config) string {
 	columns, row := "CREATED_DATE, EXPIRED_AFTER", d.clock+", {end}"
 	expires, now := "EXPIRED_AFTER", d.clock
+	until := strings.ReplaceAll(d.left, "{expires}", "CREATED_DATE")
 	if c.spring6 > 0 {
 		columns, row = "CREATED_DATE", "{end}"
 		expires, now = "CREATED_DATE", d.shift(c.spring6)
+		until = "0"
 	}
 	attempt := cmp.Or(d.mark, ":attempt")
 	text = strings.NewReplacer(
@@ -153,6 +162,7 @@ func (d dialect) fill(text string, c config) string {
 		"{attempt}", attempt,
 		"{mine}", "(CLIENT_ID = :client_id AND ATTEMPT = :attempt)",
 		"{left}", d.left,
+		"{until}", until,
 		"{freed}", d.freedText(c),
 		"{later}", d.max+"({expires}, {end})",
 	).Replace(text)

@@ -39,7 +39,12 @@ func (t *MemoryTable) region(name string) memoryRegion {
 type memoryRow struct {
 	clientID, holder, name string
 	attempt                int64
-	expires                time.Time
+	made, expires          time.Time
+}
+
+func (row memoryRow) info(key string, now time.Time) LockInfo {
+	return LockInfo{Key: key, Name: row.name, ClientID: row.clientID, Holder: row.holder,
+		Age: now.Sub(row.made), Remaining: row.expires.Sub(now)}
 }
 
 // MemoryLockRepository is LockRepository without a database: the executable
@@ -144,9 +149,12 @@ func (m *MemoryLockRepository) acquire(req Request, now time.Time) Outcome {
 	if found && row.live(now) && !m.owns(row, req.Attempt) {
 		return Outcome{ClientID: row.clientID, Holder: row.holder, Remaining: row.expires.Sub(now)}
 	}
+	if !found {
+		row.made = now
+	}
 	m.rows[req.Key] = memoryRow{
 		clientID: m.config.clientID, holder: m.config.holder, name: cleanName(req.Name),
-		attempt: req.Attempt, expires: later(row.expires, now.Add(req.TTL)),
+		attempt: req.Attempt, made: row.made, expires: later(row.expires, now.Add(req.TTL)),
 	}
 	out := Outcome{Acquired: true}
 	if m.config.tokens {
@@ -216,6 +224,21 @@ func (m *MemoryLockRepository) remove(lease Lease) bool {
 	return true
 }
 
+// EndAfter implements LockRepository.
+func (m *MemoryLockRepository) EndAfter(ctx context.Context, lease Lease, d time.Duration) (bool, error) {
+	if err := m.begin(ctx, CheckKey(lease.Key), checkTTL(d)); err != nil {
+		return false, err
+	}
+	defer m.table.mu.Unlock()
+	row, found := m.rows[lease.Key]
+	if !found || !m.owns(row, lease.Attempt) {
+		return false, nil
+	}
+	row.expires, row.attempt = time.Now().Add(d), -row.attempt
+	m.rows[lease.Key] = row
+	return true, nil
+}
+
 // IsAcquired implements LockRepository.
 func (m *MemoryLockRepository) IsAcquired(ctx context.Context, key string) (bool, error) {
 	if err := m.begin(ctx, CheckKey(key)); err != nil {
@@ -245,16 +268,28 @@ func (m *MemoryLockRepository) DeleteExpired(ctx context.Context, after string) 
 	return deleted, "", nil
 }
 
+// Get implements LockRepository.
+func (m *MemoryLockRepository) Get(ctx context.Context, key string) (info LockInfo, found bool, err error) {
+	if err := m.begin(ctx, CheckKey(key)); err != nil {
+		return LockInfo{}, false, err
+	}
+	defer m.table.mu.Unlock()
+	row, found := m.rows[key]
+	if !found {
+		return LockInfo{}, false, nil
+	}
+	return row.info(key, time.Now()), true, nil
+}
+
 // List implements LockRepository.
 func (m *MemoryLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 	if err := m.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer m.table.mu.Unlock()
-	infos := []LockInfo{}
+	infos, now := []LockInfo{}, time.Now()
 	for key, row := range m.rows {
-		infos = append(infos, LockInfo{Key: key, Name: row.name, ClientID: row.clientID,
-			Holder: row.holder, Remaining: time.Until(row.expires)})
+		infos = append(infos, row.info(key, now))
 	}
 	slices.SortFunc(infos, func(a, b LockInfo) int { return cmp.Compare(a.Key, b.Key) })
 	return infos, nil

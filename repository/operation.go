@@ -97,15 +97,30 @@ func (r *DefaultLockRepository) Delete(ctx context.Context, lease Lease) (bool, 
 	if err := errors.Join(r.ready(), CheckKey(lease.Key)); err != nil {
 		return false, err
 	}
-	result, sent, err := r.remove.exec(ctx, r.db, r.values(lease))
+	return r.end(ctx, r.remove, r.values(lease))
+}
+
+// EndAfter implements LockRepository.
+func (r *DefaultLockRepository) EndAfter(ctx context.Context, lease Lease, d time.Duration) (bool, error) {
+	if err := errors.Join(r.ready(), CheckKey(lease.Key), checkTTL(d)); err != nil {
+		return false, err
+	}
+	v := r.values(lease)
+	v["ttl"] = roundUp(d)
+	return r.end(ctx, r.endAfter, v)
+}
+
+// end executes the last statement about a lease.
+func (r *DefaultLockRepository) end(ctx context.Context, s *statement, v values) (bool, error) {
+	result, sent, err := s.exec(ctx, r.db, v)
 	if err != nil {
-		return false, r.fail(r.remove, err)
+		return false, r.fail(s, err)
 	}
 	n, err := result.RowsAffected()
 	if err == nil && n == 0 && sent.again() {
 		err = errSentAgain
 	}
-	return n > 0, r.wrap(r.remove.op, err)
+	return n > 0, r.wrap(s.op, err)
 }
 
 // IsAcquired implements LockRepository.
@@ -129,9 +144,21 @@ func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
 	}
 	infos := make([]LockInfo, len(rows))
 	for i, row := range rows {
-		infos[i] = LockInfo{Key: row.Key, Name: row.Name, ClientID: row.ClientID, Holder: row.Holder, Remaining: row.left()}
+		infos[i] = row.info()
 	}
 	return infos, nil
+}
+
+// Get implements LockRepository.
+func (r *DefaultLockRepository) Get(ctx context.Context, key string) (info LockInfo, found bool, err error) {
+	if err := errors.Join(r.ready(), CheckKey(key)); err != nil {
+		return LockInfo{}, false, err
+	}
+	rows, err := r.get.rows(ctx, r.db, r.values(Lease{Key: key}))
+	if err != nil || len(rows) == 0 {
+		return LockInfo{}, false, r.fail(r.get, err)
+	}
+	return rows[0].info(), true, nil
 }
 
 // held completes the outcome of a refused attempt. A lease that ran out while

@@ -62,6 +62,14 @@ type LockRepository interface {
 	// An expired lease that nobody took over is deleted and returns true.
 	Delete(ctx context.Context, lease Lease) (bool, error)
 
+	// EndAfter gives the lease back, but keeps its row, and with it the key from
+	// everybody, until d from now: sooner than the lease would have ended, or
+	// later. It is a lease's last operation. The row is not this lease's any more
+	// then, so nobody can renew or delete it, but for DeleteExpired once d has
+	// passed. It returns false, and changes nothing, where Delete would return
+	// false.
+	EndAfter(ctx context.Context, lease Lease, d time.Duration) (bool, error)
+
 	// IsAcquired reports whether this repository's client holds key now, by
 	// whichever attempt.
 	IsAcquired(ctx context.Context, key string) (bool, error)
@@ -75,6 +83,10 @@ type LockRepository interface {
 	// that a transaction has locked may stay. Nothing depends on it, as an expired
 	// row is taken over in place; it only keeps the table small.
 	DeleteExpired(ctx context.Context, after string) (deleted int64, next string, err error)
+
+	// Get returns the row of key, also if its lease has expired, and whether
+	// there is one.
+	Get(ctx context.Context, key string) (info LockInfo, found bool, err error)
 
 	// List returns the rows of the region ordered by key, expired ones too.
 	List(ctx context.Context) ([]LockInfo, error)
@@ -188,9 +200,17 @@ type LockInfo struct {
 	Name     string // the readable name, empty if a Java service made the row
 	ClientID string
 	Holder   string // human-readable holder, empty if it is a Java service
+	// Age is how long ago the row was made. That is when the lease was granted,
+	// unless it was taken over from one that had expired: as Spring 7 does,
+	// a take-over leaves CREATED_DATE. 0 in the layout of Spring 6.5 and older,
+	// which does not keep it.
+	Age time.Duration
 	// Remaining is what is left of the lease, negative once it has expired.
 	Remaining time.Duration
 }
+
+// Held reports whether the lease stands.
+func (i LockInfo) Held() bool { return i.Remaining >= 0 }
 
 // TokenStep is the distance between tokens of the store: they are multiples of
 // it. The numbers between the token of a grant and the next multiple are the

@@ -266,7 +266,13 @@ type row struct {
 	Holder    string `db:"holder"` // made readable by rows
 	Name      string `db:"lock_name"`
 	Remaining int64  `db:"remaining"` // microseconds
+	Made      int64  `db:"made"`      // microseconds, not above 0
 	Unseen    bool   `db:"unseen"`    // the transaction's snapshot may be older than the lease
+}
+
+func (r row) info() LockInfo {
+	return LockInfo{Key: r.Key, Name: r.Name, ClientID: r.ClientID, Holder: r.Holder,
+		Age: -time.Duration(r.Made) * time.Microsecond, Remaining: r.left()}
 }
 
 func (r row) left() time.Duration { return time.Duration(r.Remaining) * time.Microsecond }

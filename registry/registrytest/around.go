@@ -18,9 +18,8 @@ type Around struct {
 	hook Hook
 }
 
-// Hook runs around one call: op is "acquire", "renew", "delete" or
-// "deleteExpired". What it
-// returns is what the caller gets in place of the call's error. It may call do
+// Hook runs around one call: op is "acquire", "renew", "delete", "endAfter",
+// "get" or "deleteExpired". What it returns is what the caller gets in place of the call's error. It may call do
 // later, from a goroutine of its own, as a network delivers late: the request
 // is then executed though its caller has left.
 type Hook func(ctx context.Context, op string, do func() error) error
@@ -85,6 +84,24 @@ func (a *Around) Renew(ctx context.Context, leases []repository.Lease, ttl time.
 // Delete implements repository.LockRepository.
 func (a *Around) Delete(ctx context.Context, lease repository.Lease) (bool, error) {
 	return around(a, ctx, "delete", func() (bool, error) { return a.LockRepository.Delete(overtaken(ctx), lease) })
+}
+
+// EndAfter implements repository.LockRepository.
+func (a *Around) EndAfter(ctx context.Context, lease repository.Lease, d time.Duration) (bool, error) {
+	return around(a, ctx, "endAfter", func() (bool, error) { return a.LockRepository.EndAfter(overtaken(ctx), lease, d) })
+}
+
+// Get implements repository.LockRepository.
+func (a *Around) Get(ctx context.Context, key string) (repository.LockInfo, bool, error) {
+	type row struct {
+		info  repository.LockInfo
+		found bool
+	}
+	got, err := around(a, ctx, "get", func() (r row, err error) {
+		r.info, r.found, err = a.LockRepository.Get(overtaken(ctx), key)
+		return r, err
+	})
+	return got.info, got.found, err
 }
 
 // DeleteExpired implements repository.LockRepository.

@@ -41,7 +41,7 @@ type Backend struct {
 // allows.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	for _, group := range [][]clause{lockClauses, holdClauses, renewClauses, nestedClauses, executeClauses,
-		waitClauses, handOverClauses, wakeUpClauses, batchClauses, cacheClauses, faultClauses, lateClauses, purgeClauses, closeClauses} {
+		waitClauses, handOverClauses, wakeUpClauses, batchClauses, cacheClauses, faultClauses, lateClauses, purgeClauses, unlockAfterClauses, closeClauses} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) { c.runOn(t, newBackend(t)) })
 		}

@@ -40,7 +40,7 @@ type Harness struct {
 
 // Run runs every clause as a subtest of t.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
-	for _, c := range slices.Concat(clauses, leaseClauses, tokenClauses, batchClauses) {
+	for _, c := range slices.Concat(clauses, leaseClauses, endClauses, tokenClauses, batchClauses) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t)
 			bubble := h.Bubble
@@ -161,6 +161,26 @@ func (c client) delete(lease repository.Lease, want bool) {
 	if got != want {
 		c.t.Fatalf("%s: Delete = %v, want %v", c.ClientID(), got, want)
 	}
+}
+
+func (c client) endAfter(lease repository.Lease, d time.Duration, want bool) {
+	c.t.Helper()
+	got := eventually(c.t, func(ctx context.Context) (bool, error) { return c.EndAfter(ctx, lease, d) })
+	if got != want {
+		c.t.Fatalf("%s: EndAfter = %v, want %v", c.ClientID(), got, want)
+	}
+}
+
+// row is the row of key, which has to be there.
+func (c client) row(key string) repository.LockInfo {
+	c.t.Helper()
+	return eventually(c.t, func(ctx context.Context) (repository.LockInfo, error) {
+		info, found, err := c.Get(ctx, key)
+		if err == nil && !found {
+			c.t.Fatalf("%s: Get(%s) found no row", c.ClientID(), key)
+		}
+		return info, err
+	})
 }
 
 func (c client) deleteExpired(want int64) {

@@ -44,8 +44,17 @@ FROM INT_LOCK WHERE LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
-  COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining
+  COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS made
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
+
+-- get (region, lock_key)
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+  COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS made
+FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpchar);
+
+-- endAfter (ttl, lock_key, region, client_id, attempt)
+UPDATE INT_LOCK SET EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = -ATTEMPT
+WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint));
 
 -- assert ()
 WITH held AS (
@@ -195,8 +204,17 @@ FROM INT_LOCK WHERE LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
-  COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining
+  COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining, 0 AS made
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
+
+-- get (region, lock_key)
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+  COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining, 0 AS made
+FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpchar);
+
+-- endAfter (ttl, lock_key, region, client_id, attempt)
+UPDATE INT_LOCK SET CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = -ATTEMPT
+WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint));
 
 -- assert ()
 WITH held AS (

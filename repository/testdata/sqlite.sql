@@ -36,8 +36,17 @@ FROM INT_LOCK WHERE LOCK_KEY > ? ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
-  COALESCE(LOCK_NAME, '') AS lock_name, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining
+  COALESCE(LOCK_NAME, '') AS lock_name, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining, (CREATED_DATE - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS made
 FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
+
+-- get (region, lock_key)
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+  COALESCE(LOCK_NAME, '') AS lock_name, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining, (CREATED_DATE - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS made
+FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
+
+-- endAfter (ttl, lock_key, region, client_id, attempt)
+UPDATE INT_LOCK SET EXPIRED_AFTER = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ATTEMPT = -ATTEMPT
+WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?);
 
 -- assert ()
 UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
@@ -127,8 +136,17 @@ FROM INT_LOCK WHERE LOCK_KEY > ? ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
 SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
-  COALESCE(LOCK_NAME, '') AS lock_name, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining
+  COALESCE(LOCK_NAME, '') AS lock_name, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining, 0 AS made
 FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
+
+-- get (region, lock_key)
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+  COALESCE(LOCK_NAME, '') AS lock_name, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining, 0 AS made
+FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
+
+-- endAfter (ttl, lock_key, region, client_id, attempt)
+UPDATE INT_LOCK SET CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ATTEMPT = -ATTEMPT
+WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?);
 
 -- assert ()
 UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
