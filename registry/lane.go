@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,10 +105,38 @@ func (l *lane[Q, A]) free(now time.Time) bool {
 func (l *lane[Q, A]) run(batch []*errand[Q, A]) {
 	l.begin(len(batch))
 	l.background.run(func() {
+		batch := l.gather(batch)
 		for len(batch) > 0 && l.serve(batch) {
 			batch = l.next(len(batch))
 		}
 	})
+}
+
+// gather adds to a runner's first batch what other goroutines are about to send,
+// when many come at once: those whose answers came together are ready to run now,
+// and do so before this one goes on. If nobody is, no time is lost.
+func (l *lane[Q, A]) gather(batch []*errand[Q, A]) []*errand[Q, A] {
+	l.mu.Lock()
+	crowded := time.Since(l.crowded) < slow
+	l.mu.Unlock()
+	if !crowded {
+		return batch
+	}
+	runtime.Gosched()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		return batch
+	}
+	n := min(len(l.waiting), largestBatch-len(batch))
+	all := slices.Concat(batch, l.waiting[:n])
+	if l.waiting = l.waiting[n:]; len(l.waiting) == 0 {
+		l.waiting = nil
+	}
+	if len(batch) < largeBatch && len(all) >= largeBatch {
+		l.large++
+	}
+	return all
 }
 
 // begin counts a runner with a batch of n, and end counts it no more. The caller
