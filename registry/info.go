@@ -20,7 +20,10 @@ func (r *JdbcLockRegistry) Info(ctx context.Context, key string) (info repositor
 	if r.isClosing() {
 		return info, false, fmt.Errorf("%w: look at lock %s", ErrClosed, quote(key))
 	}
-	path := r.config.pathFor(key)
+	path, err := r.path(key)
+	if err != nil {
+		return info, false, err
+	}
 	found := false // written before the answer, and read only after it
 	info, err = await(ask(ctx, r, longestStatement, func(ctx context.Context) (info repository.LockInfo, err error) {
 		info, found, err = r.repo.Get(ctx, path)

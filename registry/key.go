@@ -30,6 +30,27 @@ func PathFor(key string) string {
 	return sum.String()
 }
 
+// CheckKey reports, with an error that matches ErrInvalid, a key that lock calls
+// would refuse: one that WithPathFor's mapping, or the repository's own, has no
+// LOCK_KEY for. With the default mapping every key is good.
+func (r *JdbcLockRegistry) CheckKey(key string) error {
+	_, err := r.path(key)
+	return err
+}
+
+// path maps a key.
+func (r *JdbcLockRegistry) path(key string) (string, error) {
+	if r.mapper != nil {
+		path, err := r.mapper.PathFor(key)
+		if err != nil {
+			return "", invalid("key %s: %w", quote(key), err)
+		}
+		return path, nil
+	}
+	path := r.config.pathFor(key)
+	return path, checkPath(key, path)
+}
+
 // checkPath guards the 36 characters of LOCK_KEY against a mapping of the
 // application's own. The repository would refuse it too, but without the key.
 func checkPath(key, path string) error {

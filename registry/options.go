@@ -21,6 +21,7 @@ type config struct {
 	capacity    int
 	outageLimit time.Duration
 	pathFor     func(string) string
+	pathForSet  bool
 	batching    bool
 	handOver    bool
 	wakeUp      WakeUp // nil: none
@@ -121,8 +122,11 @@ func WithOutageLimit(d time.Duration) Option { return option(func(c *config) { c
 
 // WithPathFor replaces PathFor, the mapping from a key to the LOCK_KEY of the
 // table. It must give 1 to 36 printable ASCII characters, and the same for the
-// same key in every process. Spring's name is pathFor. Default: PathFor.
-func WithPathFor(f func(key string) string) Option { return option(func(c *config) { c.pathFor = f }) }
+// same key in every process. Spring's name is pathFor. Default: PathFor, unless
+// the repository maps keys itself (repository.KeyMapper).
+func WithPathFor(f func(key string) string) Option {
+	return option(func(c *config) { c.pathFor, c.pathForSet = f, true })
+}
 
 // WithOnLost sets what is called when a lease is found to be lost, once per
 // lease: by a renewal that finds the row gone, else when the lease's trusted
@@ -188,7 +192,7 @@ func (c *config) validate() error {
 	if c.outageLimit <= 0 {
 		errs = append(errs, invalid("OutageLimit %v: want more than 0, such as %v", c.outageLimit, DefaultOutageLimit))
 	}
-	if c.pathFor == nil || c.onLost == nil || c.logger == nil {
+	if c.pathForSet && c.pathFor == nil || c.onLost == nil || c.logger == nil {
 		errs = append(errs, invalid("WithPathFor, WithOnLost and WithLogger take no nil"))
 	}
 	return errors.Join(errs...)

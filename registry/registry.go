@@ -26,7 +26,9 @@ type JdbcLockRegistry struct {
 	closing   chan struct{} // closed by Close: ends every wait
 	done      chan struct{} // closed when Close is done
 	keeper    *renew.Scheduler[*grant]
-	immediate bool // the repository never waits, so it is asked on the caller's goroutine
+	immediate bool                 // the repository never waits, so it is asked on the caller's goroutine
+	mapper    repository.KeyMapper // maps the keys, if it is not nil
+
 	// Elsewhere requests go by these.
 	acquisitions lane[repository.Request, repository.Outcome]
 	deletions    lane[repository.Lease, bool]
@@ -51,7 +53,6 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		idle:        DefaultIdleBetweenTries,
 		capacity:    DefaultCacheCapacity,
 		outageLimit: DefaultOutageLimit,
-		pathFor:     PathFor,
 		batching:    true,
 		handOver:    true,
 		logger:      slog.Default(),
@@ -65,6 +66,10 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 	}
 	r := &JdbcLockRegistry{repo: repo, clientID: repo.ClientID(), config: c, closing: make(chan struct{}), done: make(chan struct{})}
 	r.config.ttlSet, r.config.renewalSet = false, false // what follows is about calls
+	if r.config.pathFor == nil {
+		r.config.pathFor = PathFor
+		r.mapper, _ = repo.(repository.KeyMapper)
+	}
 	r.cache.init(c.capacity)
 	_, r.immediate = repo.(repository.Immediate)
 	r.acquisitions.background, r.acquisitions.alone = &r.background, repo.Acquire
@@ -91,11 +96,13 @@ func (r *JdbcLockRegistry) Obtain(key string) *JdbcLock {
 	if l := r.remembered(key, ""); l != nil {
 		return l
 	}
-	path := r.config.pathFor(key)
-	if l := r.remembered(key, path); l != nil {
-		return l
+	path, bad := r.path(key)
+	if bad == nil {
+		if l := r.remembered(key, path); l != nil {
+			return l
+		}
 	}
-	l := &JdbcLock{registry: r, key: key, path: path, bad: checkPath(key, path), asked: holdKey{r, path}}
+	l := &JdbcLock{registry: r, key: key, path: path, bad: bad, asked: holdKey{r, path}}
 	if l.bad != nil {
 		return l
 	}
@@ -157,7 +164,10 @@ func (r *JdbcLockRegistry) ExecuteLocked(ctx context.Context, key string, f func
 // It is Spring's renewLock. ErrNotHeld if the registry does not hold the key,
 // else as Hold.Renew.
 func (r *JdbcLockRegistry) RenewLock(ctx context.Context, key string, opts ...LockOption) error {
-	path := r.config.pathFor(key)
+	path, err := r.path(key)
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	var g *grant
 	if e := r.cache.entries[path]; e != nil {

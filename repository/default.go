@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/intlock/intlock/internal/vendor"
 	"github.com/jmoiron/sqlx"
@@ -41,6 +42,7 @@ type DefaultLockRepository struct {
 	insert, update                             *statement // the path of custom queries
 	renew, remove, isAcquired, purgeLook, list *statement // renew: for RenewQuery, and if it is custom
 	endAfter, get                              *statement
+	forceRelease, forceRenew, regions          *statement // an operator's
 	assert                                     *statement // never prepared: it runs in other people's transactions
 	renewMany, find                            *batch
 	many                                       batchStatements
@@ -60,6 +62,9 @@ func New(ctx context.Context, db Pool, opts ...Option) (*DefaultLockRepository, 
 	c := newConfig(opts)
 	if err := c.validate(); err != nil {
 		return nil, err
+	}
+	if c.shedlock != "" {
+		return nil, invalid("WithShedLockTable is for NewShedLock")
 	}
 	if db == nil || reflect.ValueOf(db).Kind() == reflect.Pointer && reflect.ValueOf(db).IsNil() {
 		return nil, invalid("the database is nil")
@@ -133,6 +138,9 @@ func (r *DefaultLockRepository) compile() error {
 	r.list = build("list", listText, "", nil)
 	r.get = build("get", getText, "", []string{"lock_key", "region"})
 	r.endAfter = build("endAfter", endAfterText, "", lease)
+	r.forceRelease = build("release", strings.ReplaceAll(forceReleaseText, "{past}", d.shift(c.spring6+time.Millisecond)), "", append(owner, "holder"))
+	r.forceRenew = build("renew", forceRenewText, "", []string{"lock_key", "region", "ttl"})
+	r.regions = build("regions", regionsText, "", nil)
 	r.assert = build("assert", d.assert, "", nil)
 	var err error
 	r.renewMany, err = r.newBatch("renew", d.renewMany)
@@ -178,7 +186,7 @@ func (r *DefaultLockRepository) Close() error {
 
 // statements are those that this vendor has.
 func (r *DefaultLockRepository) statements() []*statement {
-	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purgeLook, r.list, r.get, r.endAfter, r.assert}
+	all := []*statement{r.peek, r.acquire, r.draw, r.update, r.insert, r.renew, r.remove, r.isAcquired, r.purgeLook, r.list, r.get, r.endAfter, r.forceRelease, r.forceRenew, r.regions, r.assert}
 	all = append(all, r.many.all()...)
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s == nil })
 	return slices.Concat(all, r.renewMany.compiled(), r.find.compiled())

@@ -135,10 +135,15 @@ func (r *DefaultLockRepository) IsAcquired(ctx context.Context, key string) (boo
 
 // List implements LockRepository.
 func (r *DefaultLockRepository) List(ctx context.Context) ([]LockInfo, error) {
+	return r.ListRegion(ctx, r.config.region)
+}
+
+// ListRegion is List for any region.
+func (r *DefaultLockRepository) ListRegion(ctx context.Context, region string) ([]LockInfo, error) {
 	if err := r.ready(); err != nil {
 		return nil, err
 	}
-	rows, err := r.list.rows(ctx, r.db, r.values(Lease{}))
+	rows, err := r.list.rows(ctx, r.db, values{"region": region})
 	if err != nil {
 		return nil, r.fail(r.list, err)
 	}

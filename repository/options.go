@@ -25,6 +25,7 @@ type config struct {
 	spring6    time.Duration // 0: Spring 7's layout
 	tokens     bool
 	plain      bool
+	shedlock   string // the table of NewShedLock
 
 	notify, asyncRelease bool
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/intlock/intlock/internal/opendb"
 	"github.com/intlock/intlock/repository"
 	"github.com/intlock/intlock/schema"
 )
@@ -48,7 +49,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 		}
 		b.dsn = filepath.Join(b.temporary, "aggregator.db")
 	}
-	if b.db, err = openDatabase(ctx, b.dsn, 2); err != nil {
+	if b.db, err = opendb.Open(ctx, b.dsn, 2); err != nil {
 		return err
 	}
 	b.madeLocks = errors.Is(schema.Check(ctx, b.db, "INT_"), schema.ErrMissing)

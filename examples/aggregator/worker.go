@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/intlock/intlock/internal/opendb"
 	"github.com/intlock/intlock/registry"
 	"github.com/intlock/intlock/repository"
 )
@@ -73,7 +74,7 @@ func (w *worker) run(ctx context.Context, input io.Reader) (err error) {
 
 	// A connection for each message under way, and one for the registry: it
 	// renews the leases of them all in one statement.
-	db, err := openDatabase(ctx, w.DSN, w.Parallel+1)
+	db, err := opendb.Open(ctx, w.DSN, w.Parallel+1)
 	if err != nil {
 		return err
 	}

@@ -30,11 +30,14 @@ var allowed = map[string][]string{
 	"wakeup/pglisten":           {"internal/vendor", drivers},
 	"wakeup/sqlitewatch":        {},
 	"fencing":                   {"repository", "registry", "internal/vendor", "github.com/jmoiron/sqlx"},
-	"schedule":                  {"registry"},
+	"schedule":                  {"registry", "repository"},
 	"leader":                    {"registry"},
 	"middleware":                {"registry"},
-	"examples/aggregator":       {"registry", "repository", "schema", "fencing", "github.com/jmoiron/sqlx", "github.com/google/uuid", drivers},
-	"cmd/intlock":               {"registry", "repository", "schema", "schedule", drivers},
+	"plugin":                    {"registry", "leader"},
+	"examples/aggregator":       {"registry", "repository", "schema", "fencing", "internal/opendb", "github.com/jmoiron/sqlx", "github.com/google/uuid"},
+	"examples/loan":             {"registry", "repository", "schema", "middleware", "internal/opendb", "github.com/jmoiron/sqlx", "github.com/google/uuid"},
+	"cmd/intlock":               {"registry", "repository", "schema", "internal/opendb", "github.com/jmoiron/sqlx"},
+	"internal/opendb":           {"github.com/jmoiron/sqlx", drivers},
 	"internal/testdb":           {"internal/testdb/dbserver", "internal/vendor", drivers},
 	"internal/testdb/dbserver":  {"internal/vendor", drivers},
 	"internal/testdb/serve":     {"internal/testdb", "internal/testdb/dbserver", "internal/vendor"},
@@ -48,7 +51,7 @@ const drivers = "the database drivers"
 var driverPackages = []string{"github.com/lib/pq", "github.com/go-sql-driver/mysql", "modernc.org/sqlite"}
 
 var forTests = []string{"internal/testdb", "internal/vendor", "repository", "repository/repositorytest",
-	"registry", "registry/registrytest", "schema", "wakeup/pglisten", "wakeup/sqlitewatch", "github.com/jmoiron/sqlx", drivers}
+	"registry", "registry/registrytest", "schema", "fencing", "wakeup/pglisten", "wakeup/sqlitewatch", "github.com/jmoiron/sqlx", drivers}
 
 func TestPicture(t *testing.T) {
 	root := filepath.Join("..", "..")

@@ -1,4 +1,6 @@
-package main
+// Package opendb opens the database that a user names on a command line, with the
+// driver for it. It is for the examples and the command, not for the library.
+package opendb
 
 import (
 	"context"
@@ -15,9 +17,11 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-const dsnForms = `want one of
+// Forms are the ways to name a database.
+const Forms = `want one of
   postgres://user:password@host:5432/database
-  user:password@tcp(host:3306)/database       (MySQL and MariaDB)
+  mysql://user:password@host:3306/database    (MySQL and MariaDB)
+  user:password@tcp(host:3306)/database       (the same)
   a path, sqlite:path or file:path            (SQLite)`
 
 // driverFor tells the driver and its DSN from what the user typed. The errors
@@ -31,20 +35,52 @@ func driverFor(dsn string) (driver, driverDSN string, err error) {
 			return "", "", errors.New("-db: this postgres URL cannot be parsed; is a special character in the password not %-encoded?")
 		}
 		return "postgres", dsn, nil
+	case (scheme == "mysql" || scheme == "mariadb") && hasScheme:
+		driverDSN, err = mysqlDSN(dsn)
+		return "mysql", driverDSN, err
 	case strings.HasPrefix(dsn, "file:"), strings.HasPrefix(dsn, "sqlite:"):
 		driverDSN, err = sqliteDSN(dsn)
 		return "sqlite", driverDSN, err
 	case !hasScheme && strings.ContainsAny(dsn, "@("):
 		cfg, err := mysql.ParseDSN(dsn)
 		if err != nil || cfg.DBName == "" {
-			return "", "", errors.New("-db: this is no MySQL or MariaDB DSN with a database name; " + dsnForms)
+			return "", "", errors.New("-db: this is no MySQL or MariaDB DSN with a database name; " + Forms)
 		}
 		return "mysql", dsn, nil
 	case hasScheme || strings.Contains(dsn, "=") || dsn == "":
-		return "", "", errors.New("-db: unknown kind of database; " + dsnForms)
+		return "", "", errors.New("-db: unknown kind of database; " + Forms)
 	}
 	driverDSN, err = sqliteDSN(dsn)
 	return "sqlite", driverDSN, err
+}
+
+// mysqlDSN makes the driver's DSN of a URL.
+func mysqlDSN(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", errors.New("-db: this MySQL URL cannot be parsed; is a special character in the password not %-encoded?")
+	}
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	if u.Port() == "" {
+		cfg.Addr += ":3306"
+	}
+	if u.User != nil {
+		cfg.User = u.User.Username()
+		cfg.Passwd, _ = u.User.Password()
+	}
+	dsn := cfg.FormatDSN()
+	if u.RawQuery != "" {
+		if strings.Contains(dsn, "?") {
+			dsn += "&" + u.RawQuery
+		} else {
+			dsn += "?" + u.RawQuery
+		}
+	}
+	if parsed, err := mysql.ParseDSN(dsn); err != nil || parsed.DBName == "" {
+		return "", errors.New("-db: this MySQL URL has no database name, or a parameter that the driver does not know; " + Forms)
+	}
+	return dsn, nil
 }
 
 // sqliteDSN adds what several processes on one file need, unless it is there.
@@ -61,7 +97,7 @@ func sqliteDSN(dsn string) (string, error) {
 		return "", errors.New("-db: the parameters of this SQLite DSN cannot be parsed")
 	}
 	if path == "" || strings.Contains(path, ":memory:") || query.Get("mode") == "memory" {
-		return "", errors.New("-db: SQLite needs a file here: the workers are processes, which cannot share memory")
+		return "", errors.New("-db: SQLite needs a file here: processes cannot share memory")
 	}
 	have := strings.Join(query["_pragma"], " ")
 	for _, pragma := range []string{
@@ -82,9 +118,9 @@ func sqliteDSN(dsn string) (string, error) {
 	return "file:" + path + "?" + query.Encode(), nil
 }
 
-// openDatabase opens a pool and asks the database once, so that a wrong DSN
-// fails here.
-func openDatabase(ctx context.Context, dsn string, connections int) (*sqlx.DB, error) {
+// Open opens a pool and asks the database once, so that a wrong DSN fails here. Its
+// errors speak of the flag -db and never show a password.
+func Open(ctx context.Context, dsn string, connections int) (*sqlx.DB, error) {
 	driver, driverDSN, err := driverFor(dsn)
 	if err != nil {
 		return nil, err

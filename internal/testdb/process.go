@@ -149,6 +149,10 @@ func (p *Process) Line(t testing.TB, timeout time.Duration) string {
 	return ""
 }
 
+// Lines are the lines of the child's standard output, for tests that wait for more
+// than one child. The channel is closed when the child has ended.
+func (p *Process) Lines() <-chan string { return p.lines }
+
 // WaitLine reads lines until one starts with prefix, and returns the rest of
 // that one.
 func (p *Process) WaitLine(t testing.TB, prefix string, timeout time.Duration) string {
