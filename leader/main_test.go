@@ -88,11 +88,22 @@ func elector(t *testing.T, db *testdb.DB, c leader.Candidate, opts ...leader.Opt
 
 // The child: an elector in a process of its own, whose leader adds to a log that
 // the guard fences.
-const driverEnv, dsnEnv, ttlEnv, numberEnv = "LEADER_TEST_DRIVER", "LEADER_TEST_DSN", "LEADER_TEST_TTL", "LEADER_TEST_NUMBER"
+const driverEnv, dsnEnv, ttlEnv, numberEnv, calmEnv = "LEADER_TEST_DRIVER", "LEADER_TEST_DSN", "LEADER_TEST_TTL", "LEADER_TEST_NUMBER", "LEADER_TEST_CALM"
 
-func spawn(t *testing.T, db *testdb.DB, number string, ttl time.Duration) *testdb.Process {
+// spawn starts a child. A calm one is not in a transaction when it is stopped: that
+// would keep all others waiting.
+func spawn(t *testing.T, db *testdb.DB, number string, ttl time.Duration, calm string) *testdb.Process {
 	t.Helper()
-	return testdb.Spawn(t, "elect", map[string]string{driverEnv: db.Driver, dsnEnv: db.DSN, ttlEnv: ttl.String(), numberEnv: number})
+	return testdb.Spawn(t, "elect", map[string]string{driverEnv: db.Driver, dsnEnv: db.DSN, ttlEnv: ttl.String(), numberEnv: number, calmEnv: calm})
+}
+
+// eventuallyNil repeats f while SQLite is busy.
+func eventuallyNil(f func() error) error {
+	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		if err := f(); err == nil || !strings.Contains(err.Error(), "locked") || time.Since(begin) > 10*time.Second {
+			return err
+		}
+	}
 }
 
 func fatal(err error) {
@@ -117,6 +128,16 @@ func electChild() {
 	e, err := leader.New(locks, "role", leader.Candidate{
 		OnGranted: func(ctx context.Context) {
 			hold, _ := registry.HoldFromContext(ctx)
+			write := func() error {
+				return eventuallyNil(func() error { return entry(context.Background(), db, guard, hold.Token()) })
+			}
+			if os.Getenv(calmEnv) != "" { // write once, and when it is too late
+				fatal(write())
+				fmt.Println("granted", hold.Token())
+				<-ctx.Done()
+				fmt.Println("late:", write())
+				return
+			}
 			fmt.Println("granted", hold.Token())
 			for ctx.Err() == nil {
 				switch err := entry(ctx, db, guard, hold.Token()); {

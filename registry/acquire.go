@@ -50,6 +50,7 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 	g.attempt = &g.claim
 	w := wait{call: c, registry: r, key: l.key, start: start}
 	defer w.end()
+	refusals := 0 // by the database, of a try
 	steppedBack := e.streak.stepBack(ctx, r, c, start, now)
 	if steppedBack {
 		now = time.Now()
@@ -91,6 +92,11 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 			pause = w.refused(e, out)
 		case errors.Is(err, repository.ErrTransient):
 			w.silence = err
+			if c.wait == 0 && errors.Is(err, repository.ErrNotExecuted) && refusals < mostRefusals {
+				refusals++
+				w.pause(ctx, time.Duration(refusals)*refusalPause)
+				continue
+			}
 			if !e.outage.patience(l.key, err, r.config.outageLimit, r.config.logger) || c.wait == 0 {
 				return nil, g.attempt.fail(unavailable("acquire", l.key, err))
 			}
@@ -108,6 +114,14 @@ func (r *JdbcLockRegistry) acquire(ctx context.Context, e *entry, l *JdbcLock, c
 		w.pause(ctx, pause)
 	}
 }
+
+// A try that the database refused without an answer, as the victim of a deadlock or
+// because its file is busy, is repeated so often, after pauses that grow by so much:
+// many duplicates of one request come at the same moment.
+const (
+	mostRefusals = 3
+	refusalPause = 3 * time.Millisecond
+)
 
 // requestLimit bounds one request: by the lease it asks for, and by the time
 // that a call with a bounded wait has, though never to less than a second.

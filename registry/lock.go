@@ -64,7 +64,9 @@ func (l *JdbcLock) LockContext(ctx context.Context, opts ...LockOption) (*Hold, 
 }
 
 // TryLockContext makes one attempt and returns at once: ErrNotAcquired if the
-// lock is held, ErrUnavailable if the database did not answer.
+// lock is held, ErrUnavailable if the database did not answer. What the database
+// refused to execute, as the victim of a deadlock or because its file is busy, is
+// repeated a few times within some milliseconds.
 func (l *JdbcLock) TryLockContext(ctx context.Context, opts ...LockOption) (*Hold, error) {
 	return l.TryLockFor(ctx, 0, opts...)
 }

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -104,7 +105,7 @@ func TestEvents(t *testing.T) {
 		}
 	})
 	// X8: a handler that panics changes nothing.
-	broken, _ := memory(t, schedule.WithOnEvent(func(schedule.Event) { panic("handler") }))
+	broken, _ := memory(t, schedule.WithOnEvent(func(schedule.Event) { panic("handler") }), schedule.WithLogger(slog.New(slog.DiscardHandler)))
 	runs(t, broken, task)
 	runs(t, broken, task)
 }

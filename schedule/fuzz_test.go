@@ -3,14 +3,15 @@ package schedule_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/intlock/intlock/internal/testdb"
+	"github.com/intlock/intlock/registry"
 	"github.com/intlock/intlock/schedule"
 )
 
@@ -47,7 +48,7 @@ func fuzzWorker(ctx context.Context, db *sql.DB, e *schedule.Executor, name stri
 			return err
 		case result.Executed():
 			done++
-		case err != nil && !strings.Contains(err.Error(), "did not answer"):
+		case err != nil && !errors.Is(err, registry.ErrUnavailable):
 			return err
 		default:
 			time.Sleep(2 * time.Millisecond)

@@ -62,7 +62,9 @@ func (r *run) do(ctx context.Context, x execution, f func(context.Context) error
 	if !x.tick.IsZero() {
 		first, err := e.claim(ctx, x)
 		if !first {
-			err = errors.Join(err, r.hold.Unlock(ctx)) // this was no run: there is no minimum
+			if lost := r.hold.Unlock(ctx); lost != nil { // this was no run: there is no minimum
+				err = errors.Join(err, lost)
+			}
 			if err == nil {
 				result.Outcome = AlreadyDone
 			}
@@ -81,7 +83,9 @@ func (r *run) do(ctx context.Context, x execution, f func(context.Context) error
 		if cause, ok := err.(*registry.LostError); ok && errors.Is(lost, registry.ErrLockLost) && cause.Key == r.hold.Key() {
 			err = nil // f returned its context's cause: the release knows more of the same
 		}
-		err = errors.Join(err, lost)
+		if lost != nil {
+			err = errors.Join(err, lost)
+		}
 		e.tell(Event{Kind: Released, Task: r.task, Result: result, Err: lost})
 	}()
 	return result, r.call(held, f)

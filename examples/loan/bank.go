@@ -45,8 +45,8 @@ type process struct {
 	address string
 }
 
-func openBank(ctx context.Context, s settings) (b *bank, err error) {
-	b = &bank{settings: s, dsn: s.db, table: "LOAN_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
+func openBank(ctx context.Context, s settings) (opened *bank, err error) {
+	b := &bank{settings: s, dsn: s.db, table: "LOAN_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
 	defer func() {
 		if err != nil {
 			b.close()
