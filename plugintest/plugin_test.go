@@ -126,6 +126,10 @@ type storage struct {
 func (s storage) Lock(ctx context.Context, name string) error   { return s.CertMagic.Lock(ctx, name) }
 func (s storage) Unlock(ctx context.Context, name string) error { return s.CertMagic.Unlock(ctx, name) }
 
+func (s storage) TryLock(ctx context.Context, name string) (bool, error) {
+	return s.CertMagic.TryLock(ctx, name)
+}
+
 var _ certmagic.Storage = storage{}
 
 func TestCertMagic(t *testing.T) {
@@ -190,14 +194,15 @@ func TestGocronElector(t *testing.T) {
 	}
 }
 
-// A quartz job under a sync.Locker, on two schedulers.
+// go-quartz takes a sync.Locker for a queue that schedulers share, and its jobs can
+// use one themselves.
 func TestQuartz(t *testing.T) {
 	d := newDatabase(t)
 	var at, runs atomic.Int32
 	for range 2 {
 		mutex := d.locks().Obtain("quartz job")
-		s, err := quartz.NewStdScheduler(quartz.WithQueue(quartz.NewJobQueue(), mutex), quartz.WithLogger(nil))
-		if err != nil { // the queue's locker is an option of its own
+		s, err := quartz.NewStdScheduler(quartz.WithQueue(quartz.NewJobQueue(), mutex))
+		if err != nil {
 			t.Fatal(err)
 		}
 		s.Start(t.Context())
