@@ -117,7 +117,7 @@ func (d *doctor) server(ctx context.Context) {
 		}
 		best = min(best, time.Since(begin))
 	}
-	version, _, _ = strings.Cut(version, " (")
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "PostgreSQL "), " (")
 	verdict, advice := good, ""
 	if best > 100*time.Millisecond {
 		verdict, advice = note, "; a lease should be many times as long"
