@@ -44,7 +44,6 @@ var endClauses = []clause{
 			t.Error("the attempt whose lease was ended took the key again")
 		}
 		h.Expire(t, "r1", keyA)
-		a.deleteExpired(1)
 		b.take(keyA, long)
 	}},
 	{"EndAfterForeign", "ending does nothing to a row that is another's, or gone", func(t *testing.T, h Harness) {

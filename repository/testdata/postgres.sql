@@ -56,6 +56,16 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpcha
 UPDATE INT_LOCK SET EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint));
 
+-- release (client_id, attempt, holder, lock_key, region)
+UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '1000 microseconds'), ATTEMPT = CAST($2 AS bigint), HOLDER = CAST($3 AS varchar)
+WHERE LOCK_KEY = CAST($4 AS bpchar) AND REGION = CAST($5 AS varchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
+
+-- renew (ttl, lock_key, region)
+UPDATE INT_LOCK SET EXPIRED_AFTER = GREATEST(EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond') WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
+
+-- regions ()
+SELECT DISTINCT REGION FROM INT_LOCK ORDER BY REGION;
+
 -- assert ()
 WITH held AS (
   SELECT COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
@@ -215,6 +225,16 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpcha
 -- endAfter (ttl, lock_key, region, client_id, attempt)
 UPDATE INT_LOCK SET CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint));
+
+-- release (client_id, attempt, holder, lock_key, region)
+UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10001000 microseconds'), ATTEMPT = CAST($2 AS bigint), HOLDER = CAST($3 AS varchar)
+WHERE LOCK_KEY = CAST($4 AS bpchar) AND REGION = CAST($5 AS varchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
+
+-- renew (ttl, lock_key, region)
+UPDATE INT_LOCK SET CREATED_DATE = GREATEST(CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond') WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
+
+-- regions ()
+SELECT DISTINCT REGION FROM INT_LOCK ORDER BY REGION;
 
 -- assert ()
 WITH held AS (

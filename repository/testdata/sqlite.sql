@@ -48,6 +48,16 @@ FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
 UPDATE INT_LOCK SET EXPIRED_AFTER = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?);
 
+-- release (client_id, attempt, holder, lock_key, region)
+UPDATE INT_LOCK SET CLIENT_ID = ?, EXPIRED_AFTER = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 1), ATTEMPT = ?, HOLDER = ?
+WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
+
+-- renew (ttl, lock_key, region)
+UPDATE INT_LOCK SET EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000) WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
+
+-- regions ()
+SELECT DISTINCT REGION FROM INT_LOCK ORDER BY REGION;
+
 -- assert ()
 UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
 RETURNING COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt,
@@ -147,6 +157,16 @@ FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
 -- endAfter (ttl, lock_key, region, client_id, attempt)
 UPDATE INT_LOCK SET CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?);
+
+-- release (client_id, attempt, holder, lock_key, region)
+UPDATE INT_LOCK SET CLIENT_ID = ?, CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10001), ATTEMPT = ?, HOLDER = ?
+WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
+
+-- renew (ttl, lock_key, region)
+UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000) WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
+
+-- regions ()
+SELECT DISTINCT REGION FROM INT_LOCK ORDER BY REGION;
 
 -- assert ()
 UPDATE INT_LOCK SET CLIENT_ID = CLIENT_ID WHERE LOCK_KEY = CAST(X'{hex}' AS TEXT) AND REGION = '{region}'
