@@ -4,18 +4,26 @@ SHELL  := /bin/bash
 PKG    ?= ./...
 # Tests that run in parallel mostly wait for leases to end, not for a processor.
 GOTEST  = go test -parallel 8 $(if $(RUN),-run '$(RUN)') $(ARGS)
+# Modules of their own, for what no user's build should get.
+MODULES = bench schedule/cronlock schedule/gocronlock plugintest cmd/intlock/clitest
 DBS     = go run ./internal/testdb/serve $(SERVE)
 
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: help run test test-short race bench bench-go bench-test mutants check lint vuln cover db clean-cache
+.PHONY: help run loan install test test-short race test-modules bench bench-go mutants check lint vuln cover db clean-cache
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## the example: aggregators that share their groups
 	go run ./examples/aggregator $(ARGS)
+
+loan: ## the other example: a service that gets each request ten times
+	go run ./examples/loan $(ARGS)
+
+install: ## the command intlock, into Go's bin folder
+	go install ./cmd/intlock
 
 test: ## all tests on PostgreSQL, MySQL, MariaDB and SQLite; brings up its own servers
 	$(DBS) -- $(GOTEST) $(PKG)
@@ -36,17 +44,17 @@ bench: ## intlock beside others, every goal; writes docs/performance.md (QUICK=1
 bench-go: ## the Go benchmarks of each layer, for benchstat
 	$(DBS) -- go test -run '^$$' -bench '$(or $(RUN),.)' $(ARGS) ./repository ./registry ./renew
 
-bench-test: ## the benchmark's own tests
-	cd bench && go test -count=1 ./...
+test-modules: ## tests of the modules beside the library: hooks, plug-ins, the command, the benchmark
+	$(DBS) -- bash -c 'set -e; for m in $(MODULES); do (cd $$m && go test -race -count=1 -parallel 8 -timeout 10m ./...); done'
 
-check: lint vuln mutants race bench-test ## everything that must be green before a change is merged
+check: lint vuln mutants race test-modules ## everything that must be green before a change is merged
 
 lint: ## formatting, vet, staticcheck, go.mod, who imports whom
 	@files=$$(gofmt -l . | grep -v '^[._]'); if [ -n "$$files" ]; then echo "not gofmt'ed:"; echo "$$files"; exit 1; fi
 	go vet ./...
 	$(STATICCHECK) ./...
 	go mod tidy -diff
-	cd bench && go vet ./... && $(STATICCHECK) ./... && go mod tidy -diff
+	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./... && go mod tidy -diff); done
 	@if [ -d internal/arch ]; then echo go test ./internal/arch; go test ./internal/arch; fi
 
 # Exit status 3 is a finding. Anything else that fails before a finding is the

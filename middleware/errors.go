@@ -19,9 +19,9 @@ var (
 	// one.
 	ErrKey = errors.New("middleware: no usable key")
 
-	// Skip, returned by a function that finds the key of a request, lets the request
+	// ErrSkip, returned by a function that finds the key of a request, lets the request
 	// pass without a lock.
-	Skip = errors.New("middleware: skip")
+	ErrSkip = errors.New("middleware: skip")
 )
 
 // RefusedError is the answer to a request while another one with its key is under

@@ -153,12 +153,12 @@ func Do[T any](ctx context.Context, g *Guard, key string, f func(context.Context
 }
 
 // Wrap returns next behind the guard: see Do. key finds the key of a request; an
-// error of it is returned, and Skip lets the request pass without a lock.
+// error of it is returned, and ErrSkip lets the request pass without a lock.
 func Wrap[Req, Resp any](g *Guard, key func(context.Context, Req) (string, error), next func(context.Context, Req) (Resp, error)) func(context.Context, Req) (Resp, error) {
 	return func(ctx context.Context, req Req) (Resp, error) {
 		k, err := key(ctx, req)
 		switch {
-		case err == Skip:
+		case err == ErrSkip:
 			return next(ctx, req)
 		case err != nil:
 			var none Resp

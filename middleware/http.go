@@ -10,7 +10,7 @@ import (
 )
 
 // HTTP returns the guard as middleware for net/http. key finds the key of a request,
-// such as the user's id that authentication has put into its context; Skip lets a
+// such as the user's id that authentication has put into its context; ErrSkip lets a
 // request pass without a lock, as a GET should.
 //
 // The handler's request has a context that ends when the lock is lost. A response
@@ -23,7 +23,7 @@ func (g *Guard) HTTP(key func(*http.Request) (string, error), answer func(http.R
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			k, err := key(r)
-			if err == Skip {
+			if err == ErrSkip {
 				next.ServeHTTP(w, r)
 				return
 			}

@@ -8,14 +8,14 @@ import "context"
 //	grpc.UnaryInterceptor(middleware.Unary[*grpc.UnaryServerInfo, grpc.UnaryHandler](apply, key, toStatus))
 //
 // key finds the key of a call: from the request, the metadata in ctx or the method
-// in info; Skip lets a call pass without a lock. toStatus makes the application's
+// in info; ErrSkip lets a call pass without a lock. toStatus makes the application's
 // status of an error of the guard: codes.Aborted of ErrRefused, codes.Unavailable
 // of ErrUnavailable, codes.InvalidArgument of ErrKey. The handler's own errors pass
 // as they are.
 func Unary[Info any, Handler ~func(context.Context, any) (any, error)](g *Guard, key func(ctx context.Context, req any, info Info) (string, error), toStatus func(error) error) func(context.Context, any, Info, Handler) (any, error) {
 	return func(ctx context.Context, req any, info Info, handler Handler) (any, error) {
 		k, err := key(ctx, req, info)
-		if err == Skip {
+		if err == ErrSkip {
 			return handler(ctx, req)
 		}
 		ran := false
