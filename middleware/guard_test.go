@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -242,6 +244,39 @@ func TestUnavailable(t *testing.T) {
 		if v, err := middleware.Do(t.Context(), opened, "k", f); err != nil || v != 1 {
 			t.Errorf("open: %v, %v", v, err)
 		}
+	})
+}
+
+// B10 on the network: the server cannot be reached, or does not answer.
+func TestOutage(t *testing.T) {
+	testdb.Each(t, func(t *testing.T, db *testdb.DB) {
+		t.Parallel()
+		must(t, applied(t, db))
+		proxy := db.Proxy(t) // not SQLite, which has no network
+		through := db.Through(t, proxy)
+		closed := guard(t, through, "op")
+		opened := guard(t, through, "op", middleware.WithFailOpen(true))
+		handler := closed.HTTP(userOf, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs") }))
+		must(t, try(t, closed, "k"))
+		proxy.Refuse()
+		proxy.Cut()
+		ran := 0
+		f := func(context.Context) (int, error) { ran++; return ran, nil }
+		if _, err := middleware.Do(t.Context(), closed, "k", f); !isUnavailable(err) || errors.Is(err, middleware.ErrRefused) || ran != 0 {
+			t.Errorf("closed: %v, ran %d times", err, ran)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("User", "user")
+		handler.ServeHTTP(w, r)
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("status %d: %s", w.Code, w.Body)
+		}
+		if v, err := middleware.Do(t.Context(), opened, "k", f); err != nil || v != 1 {
+			t.Errorf("open: %v, %v", v, err)
+		}
+		proxy.Heal()
+		must(t, try(t, closed, "k"))
 	})
 }
 

@@ -137,7 +137,28 @@ var unlockAfterClauses = []clause{
 		}
 		p.noRows(0)
 	}},
-	{"UnlockAfterFails", "if the database does not answer, nothing frees the lock before its lease ends", func(t *testing.T, b Backend) {
+	{"UnlockAfterFails", "if the row cannot be kept, nothing frees the lock before its lease ends", func(t *testing.T, b Backend) {
+		const ttl = 1500 * time.Millisecond
+		p, q := start(t, b, "a"), start(t, b, "b")
+		begin := time.Now()
+		hold := p.lock("foo", registry.WithTTL(ttl))
+		broken := errors.New("permission denied")
+		p.repo.Set(func(_ context.Context, op string, do func() error) error {
+			if op == "endAfter" {
+				return broken
+			}
+			return do()
+		})
+		if err := hold.UnlockAfter(context.Background(), time.Hour); !errors.Is(err, broken) {
+			t.Errorf("err = %v, want the database's error", err)
+		}
+		q.freeAfter("foo")
+		if took := time.Since(begin); took < ttl-10*time.Millisecond {
+			t.Errorf("free after %v, want the lease's %v", took, ttl)
+		}
+		p.repo.Set(nil)
+	}},
+	{"UnlockAfterOutage", "nor if the database does not answer", func(t *testing.T, b Backend) {
 		const ttl = 1500 * time.Millisecond
 		p, q := start(t, b, "a"), start(t, b, "b")
 		begin := time.Now()
