@@ -15,6 +15,7 @@ const (
 	answerRefused = iota
 	answerGranted
 	answerAlone
+	answerRest // how many of those that are not named were granted, or deleted
 )
 
 // takeAtOnce runs the one statement that looks, takes and draws. It answers with
@@ -24,8 +25,16 @@ func takeAtOnce(ctx context.Context, r *DefaultLockRepository, b *batchOf[Outcom
 	s := r.many.acquire
 	var state, number int64
 	var key, clientID, holder sql.RawBytes
+	rest := int64(-1)
 	sent, err := s.each(ctx, r.db, r.listValues(b.items), func() {
-		_, a := b.find(key)
+		if state == answerRest {
+			rest = number
+			return
+		}
+		it, a := b.find(key)
+		if it != nil {
+			it.done = true
+		}
 		switch {
 		case a == nil:
 		case state == answerAlone:
@@ -36,8 +45,32 @@ func takeAtOnce(ctx context.Context, r *DefaultLockRepository, b *batchOf[Outcom
 			a.Value = Outcome{ClientID: string(clientID), Holder: string(holder)}.held(number)
 		}
 	}, &state, &key, &clientID, &holder, &number)
+	if err == nil && rest >= 0 {
+		granted := Answer[Outcome]{Value: Outcome{Acquired: true}}
+		b.rest(rest, granted, Answer[Outcome]{Err: ErrAlone}) // asked again, an attempt finds its row to be its own
+	}
 	b.repeated(sent)
 	return r.fail(s, err)
+}
+
+// rest answers those requests that a counting statement has not named: all of them
+// with good if there are as many as it counted, else nobody knows which.
+func (b *batchOf[T]) rest(counted int64, good, unclear Answer[T]) {
+	unnamed := int64(0)
+	for i := range b.items {
+		if !b.items[i].done {
+			unnamed++
+		}
+	}
+	answer := good
+	if unnamed != counted {
+		answer = unclear
+	}
+	for i := range b.items {
+		if it := &b.items[i]; !it.done {
+			b.answers[it.at] = answer
+		}
+	}
 }
 
 // repeated marks the answers of a statement that the driver sent twice.
@@ -216,27 +249,48 @@ func errNoToken(prefix string) error {
 }
 
 // giveBackAtOnce runs the one statement that deletes. It answers with 1 and the
-// key for a row that it deleted, with 0 for one that is not this lease's;
-// missing is the answer about all others.
-func giveBackAtOnce(missing error) func(context.Context, *DefaultLockRepository, *batchOf[bool]) error {
-	return func(ctx context.Context, r *DefaultLockRepository, b *batchOf[bool]) error {
-		s := r.many.remove
-		for _, it := range b.items {
-			b.answers[it.at].Err = missing
+// key for a row that it deleted; others are not this lease's.
+func giveBackAtOnce(ctx context.Context, r *DefaultLockRepository, b *batchOf[bool]) error {
+	s := r.many.remove
+	var deleted bool
+	var key sql.RawBytes
+	sent, err := s.each(ctx, r.db, r.listValues(b.items), func() {
+		if it, a := b.find(key); it != nil {
+			*a = Answer[bool]{Value: deleted}
 		}
-		var deleted bool
-		var key sql.RawBytes
-		sent, err := s.each(ctx, r.db, r.listValues(b.items), func() {
-			if it, a := b.find(key); it != nil {
-				*a = Answer[bool]{Value: deleted}
-			}
-		}, &deleted, &key)
-		if err != nil {
-			return r.fail(s, err)
-		}
-		r.unsure(b, sent)
-		return nil
+	}, &deleted, &key)
+	if err != nil {
+		return r.fail(s, err)
 	}
+	r.unsure(b, sent)
+	return nil
+}
+
+// giveBackCounted is for a statement that names those which it did not delete, and
+// counts the others.
+func giveBackCounted(ctx context.Context, r *DefaultLockRepository, b *batchOf[bool]) error {
+	s := r.many.remove
+	var state, number int64
+	var key sql.RawBytes
+	rest := int64(0)
+	sent, err := s.each(ctx, r.db, r.listValues(b.items), func() {
+		if state == answerRest {
+			rest = number
+			return
+		}
+		if it, a := b.find(key); it != nil {
+			it.done = true
+			if state == answerAlone {
+				a.Err = ErrAlone
+			}
+		}
+	}, &state, &key, &number)
+	if err != nil {
+		return r.fail(s, err)
+	}
+	b.rest(rest, Answer[bool]{Value: true}, Answer[bool]{Err: r.wrap(s.op, errUnclear)})
+	r.unsure(b, sent)
+	return nil
 }
 
 // unsure: the second run of a statement finds nothing where the first one, whose

@@ -39,12 +39,12 @@ func postgres() dialect {
 		run:     answerRow,
 		many: batchDialect{
 			lists:        arrays,
-			acquire:      postgresAcquireMany("CAST(0 AS bigint)"),
-			acquireToken: postgresAcquireMany("nextval('{tokens}')"),
+			acquire:      postgresAcquireMany("1", "SELECT 3, '', '', '', COUNT(*) FROM me"),
+			acquireToken: postgresAcquireMany("LOCK_KEY, nextval('{tokens}') AS number", "SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me"),
 			remove:       postgresDeleteMany,
 			purge:        postgresPurge,
 			take:         takeAtOnce,
-			giveBack:     giveBackAtOnce(ErrAlone),
+			giveBack:     giveBackCounted,
 		},
 		// RETURNING comes after the row is ours. A number drawn in the VALUES
 		// would go backwards: its statement may be overtaken before it gets the row.
@@ -130,9 +130,11 @@ const postgresRequests = `SELECT CAST(want_key AS bpchar) AS want_key, want_atte
 // nothing sorts in between. As the list is in the order of the keys, so are the
 // locks, and two batches cannot deadlock.
 //
-// The first column is what became of the request, see takeAtOnce. A request
+// The first column is what became of the request, see takeAtOnce. Those that are
+// granted without a token are only counted: a row of the answer for each would be
+// made by the server and read by the client for nothing. With tokens, a request
 // that is not in the answer lost a race for a key that was free.
-func postgresAcquireMany(number string) string {
+func postgresAcquireMany(returning, granted string) string {
 	return `WITH asked AS MATERIALIZED (
   SELECT r.want_key, r.want_attempt, r.want_ttl, r.want_name, there.client_id, there.holder, there.remaining, there.mine,
     there.lock_key IS NULL OR free.yes IS NOT NULL AS go
@@ -151,18 +153,18 @@ me AS (
   SET CLIENT_ID = EXCLUDED.CLIENT_ID, {expires} = GREATEST(l.{expires}, EXCLUDED.{expires}), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.{expires} < {now}
-  RETURNING LOCK_KEY, ` + number + ` AS number)
-SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me
+  RETURNING ` + returning + `)
+` + granted + `
 UNION ALL
 SELECT CASE WHEN mine OR remaining < 0 THEN 2 ELSE 0 END, CAST(want_key AS text), COALESCE(CAST(client_id AS text), ''), COALESCE(holder, ''), remaining
 FROM asked WHERE NOT go`
 }
 
-// postgresDeleteMany deletes the rows that it can lock at once. The others are
-// looked for: what is this lease's was locked, what is not is gone for certain.
-// The row is deleted by its place, which stands while it is locked; one that
-// was changed under the statement's snapshot is not found there, and counts as
-// locked. That due.mine equals the key is known; saying so lets the planner
+// postgresDeleteMany deletes the rows that it can lock at once, and counts them.
+// The others are looked for: what is this lease's was locked, what is not is gone
+// for certain. The row is deleted by its place, which stands while it is locked; one
+// that was changed under the statement's snapshot is not found there, and then the
+// count is too small. That due.mine equals the key is known; saying so lets the planner
 // expect one row, and not prefer to read a small table as a whole.
 const postgresDeleteMany = `WITH asked AS MATERIALIZED (
   SELECT r.want_key, r.want_attempt, due.place, due.mine
@@ -172,11 +174,11 @@ const postgresDeleteMany = `WITH asked AS MATERIALIZED (
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS due ON TRUE),
 gone AS (
   DELETE FROM {table} AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key
-  RETURNING l.LOCK_KEY{freed})
-SELECT 1, CAST(LOCK_KEY AS text) FROM gone
+  RETURNING 1{freed})
+SELECT 3, '', COUNT(*) FROM gone
 UNION ALL
-SELECT 0, CAST(r.want_key AS text) FROM asked AS r
-WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {mine} OFFSET 0)`
+SELECT CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE LOCK_KEY = r.want_key AND REGION = :region AND {mine} OFFSET 0) THEN 2 ELSE 0 END,
+  CAST(r.want_key AS text), 0 FROM asked AS r WHERE mine IS NULL`
 
 // postgresPurge deletes what has expired of a list, but for locked rows: each is
 // locked first, by its key, and looked at again as it is then. For due.mine see

@@ -61,7 +61,7 @@ RETURNING 1, LOCK_KEY`,
 AND LOCK_KEY IN (SELECT r.want_key FROM ` + sqliteRequests + `) AND {expires} < {now}`,
 			take:     takeAfterLook,
 			drawn:    drawnInAnyOrder,
-			giveBack: giveBackAtOnce(nil),
+			giveBack: giveBackAtOnce,
 		},
 		draw: `INSERT INTO {tokens} (ID, TOKEN)
 SELECT 1, 1 FROM {table} WHERE ` + standsText + `

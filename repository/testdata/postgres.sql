@@ -97,8 +97,8 @@ me AS (
   SET CLIENT_ID = EXCLUDED.CLIENT_ID, EXPIRED_AFTER = GREATEST(l.EXPIRED_AFTER, EXCLUDED.EXPIRED_AFTER), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.EXPIRED_AFTER < (statement_timestamp() AT TIME ZONE 'UTC')
-  RETURNING LOCK_KEY, CAST(0 AS bigint) AS number)
-SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me
+  RETURNING 1)
+SELECT 3, '', '', '', COUNT(*) FROM me
 UNION ALL
 SELECT CASE WHEN mine OR remaining < 0 THEN 2 ELSE 0 END, CAST(want_key AS text), COALESCE(CAST(client_id AS text), ''), COALESCE(holder, ''), remaining
 FROM asked WHERE NOT go;
@@ -113,11 +113,11 @@ WITH asked AS MATERIALIZED (
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS due ON TRUE),
 gone AS (
   DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key
-  RETURNING l.LOCK_KEY)
-SELECT 1, CAST(LOCK_KEY AS text) FROM gone
+  RETURNING 1)
+SELECT 3, '', COUNT(*) FROM gone
 UNION ALL
-SELECT 0, CAST(r.want_key AS text) FROM asked AS r
-WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0);
+SELECT CASE WHEN EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0) THEN 2 ELSE 0 END,
+  CAST(r.want_key AS text), 0 FROM asked AS r WHERE mine IS NULL;
 
 -- deleteExpired (all_keys, all_attempts, region)
 WITH asked AS MATERIALIZED (
@@ -267,8 +267,8 @@ me AS (
   SET CLIENT_ID = EXCLUDED.CLIENT_ID, CREATED_DATE = GREATEST(l.CREATED_DATE, EXCLUDED.CREATED_DATE), ATTEMPT = EXCLUDED.ATTEMPT,
     HOLDER = EXCLUDED.HOLDER, LOCK_NAME = EXCLUDED.LOCK_NAME
   WHERE (l.CLIENT_ID = EXCLUDED.CLIENT_ID AND l.ATTEMPT = EXCLUDED.ATTEMPT) OR l.CREATED_DATE < (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')
-  RETURNING LOCK_KEY, CAST(0 AS bigint) AS number)
-SELECT 1, CAST(LOCK_KEY AS text), '', '', number FROM me
+  RETURNING 1)
+SELECT 3, '', '', '', COUNT(*) FROM me
 UNION ALL
 SELECT CASE WHEN mine OR remaining < 0 THEN 2 ELSE 0 END, CAST(want_key AS text), COALESCE(CAST(client_id AS text), ''), COALESCE(holder, ''), remaining
 FROM asked WHERE NOT go;
@@ -283,11 +283,11 @@ WITH asked AS MATERIALIZED (
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS due ON TRUE),
 gone AS (
   DELETE FROM INT_LOCK AS l USING asked WHERE l.ctid = asked.place AND asked.mine = asked.want_key
-  RETURNING l.LOCK_KEY)
-SELECT 1, CAST(LOCK_KEY AS text) FROM gone
+  RETURNING 1)
+SELECT 3, '', COUNT(*) FROM gone
 UNION ALL
-SELECT 0, CAST(r.want_key AS text) FROM asked AS r
-WHERE mine IS NULL AND NOT EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0);
+SELECT CASE WHEN EXISTS (SELECT 1 FROM INT_LOCK WHERE LOCK_KEY = r.want_key AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST(r.want_attempt AS bigint)) OFFSET 0) THEN 2 ELSE 0 END,
+  CAST(r.want_key AS text), 0 FROM asked AS r WHERE mine IS NULL;
 
 -- deleteExpired (all_keys, all_attempts, region)
 WITH asked AS MATERIALIZED (
