@@ -24,6 +24,7 @@ type config struct {
 	pathForSet  bool
 	batching    bool
 	handOver    bool
+	adaptive    bool
 	wakeUp      WakeUp // nil: none
 	onLost      func(*LostError)
 	logger      *slog.Logger
@@ -139,6 +140,13 @@ func WithOnLost(f func(*LostError)) Option { return option(func(c *config) { c.o
 // WithLogger sets the logger for what has no caller to return to: outages that
 // are waited out, releases that failed, lost locks. Default: slog.Default().
 func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
+
+// WithAdaptivePolling says whether a waiter's first pauses are shorter than
+// WithIdleBetweenTries and grow with the time that it has waited. Without, each is
+// as long, as Spring's are: then Java and Go processes that want one busy lock get
+// it about equally often, where adaptive waiters are nearly always there first.
+// Default: true.
+func WithAdaptivePolling(on bool) Option { return option(func(c *config) { c.adaptive = on }) }
 
 // WithBatching says whether requests that come in while the database is busy
 // with others go to it together, in one statement, if the repository can do so

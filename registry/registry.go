@@ -55,6 +55,7 @@ func New(repo repository.LockRepository, opts ...Option) (*JdbcLockRegistry, err
 		outageLimit: DefaultOutageLimit,
 		batching:    true,
 		handOver:    true,
+		adaptive:    true,
 		logger:      slog.Default(),
 	}
 	c.onLost = func(err *LostError) { c.logger.Error("lock lost", "key", err.Key, "error", err) }

@@ -45,7 +45,11 @@ func (w *wait) refused(e *entry, out repository.Outcome) time.Duration {
 		}
 	}
 	idle := r.config.idle
-	pause := jitter(min(max(time.Since(w.start)/share, idle/shortestPause), idle))
+	pause := idle
+	if r.config.adaptive {
+		pause = min(max(time.Since(w.start)/share, idle/shortestPause), idle)
+	}
+	pause = jitter(pause)
 	if out.Remaining > 0 {
 		// Just after the end; an expired row is nobody's.
 		pause = min(pause, out.Remaining+time.Millisecond)

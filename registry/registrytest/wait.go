@@ -290,4 +290,32 @@ var waitClauses = []clause{
 			t.Errorf("it took %v, the lease had 300ms", took)
 		}
 	}},
+	{"SteadyPolling", "without adaptive polling each pause is IdleBetweenTries long, as Spring's", func(t *testing.T, b Backend) {
+		const idle, wait = 100 * time.Millisecond, 600 * time.Millisecond
+		looks := func(p process) (n int64) {
+			var calls atomic.Int64
+			p.repo.Set(func(_ context.Context, op string, do func() error) error {
+				if op == "acquire" {
+					calls.Add(1)
+				}
+				return do()
+			})
+			if _, err := p.Obtain("foo").TryLockFor(context.Background(), wait); !errors.Is(err, registry.ErrNotAcquired) {
+				t.Errorf("err = %v, want ErrNotAcquired", err)
+			}
+			return calls.Load()
+		}
+		holder := start(t, b, "a")
+		hold := holder.lock("foo")
+		opts := func(on bool) []registry.Option {
+			return []registry.Option{registry.WithIdleBetweenTries(idle), registry.WithAdaptivePolling(on), registry.WithWakeUp(nil)}
+		}
+		if n := looks(start(t, b, "b", opts(false)...)); n < 3 || n > 2*int64(wait/idle)+2 {
+			t.Errorf("%d looks", n)
+		}
+		if n := looks(start(t, b, "c", opts(true)...)); n < 2*int64(wait/idle)+4 {
+			t.Errorf("%d looks when adaptive", n)
+		}
+		holder.unlock(hold, nil)
+	}},
 }
