@@ -20,7 +20,7 @@ import (
 
 // The versions of Spring Integration that are run. The last one has the layout of
 // 6.5 and older.
-const newest, before, spring6 = "7.1.1", "7.0.3", "6.5.5"
+const newest, before, spring6 = "7.1.2", "7.0.7", "6.5.6"
 
 func TestMain(m *testing.M) {
 	for _, version := range []string{newest, before, spring6} {

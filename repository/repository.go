@@ -66,8 +66,8 @@ type LockRepository interface {
 	// everybody, until d from now: sooner than the lease would have ended, or
 	// later. It is a lease's last operation. The row is not this lease's any more
 	// then, so nobody can renew or delete it, but for DeleteExpired once d has
-	// passed. It returns false, and changes nothing, where Delete would return
-	// false.
+	// passed; to IsAcquired it is still the client's. It returns false, and changes
+	// nothing, where Delete would return false.
 	EndAfter(ctx context.Context, lease Lease, d time.Duration) (bool, error)
 
 	// IsAcquired reports whether this repository's client holds key now, by
