@@ -138,7 +138,7 @@ func (r *DefaultLockRepository) compile() error {
 	r.list = build("list", listText, "", nil)
 	r.get = build("get", getText, "", []string{"lock_key", "region"})
 	r.endAfter = build("endAfter", endAfterText, "", lease)
-	r.forceRelease = build("release", strings.ReplaceAll(forceReleaseText, "{past}", d.shift(c.spring6+time.Millisecond)), "", append(owner, "holder"))
+	r.forceRelease = build("release", strings.ReplaceAll(forceReleaseText, "{past}", d.shift(c.spring6+time.Millisecond)), "", append(owner, "holder", "seen_client", "seen_attempt"))
 	r.forceRenew = build("renew", forceRenewText, "", []string{"lock_key", "region", "ttl"})
 	r.regions = build("regions", regionsText, "", nil)
 	r.assert = build("assert", d.assert, "", nil)

@@ -121,7 +121,7 @@ WHERE LOCK_KEY = :lock_key AND REGION = :region AND {mine}`
 	isAcquiredText = `SELECT 1 FROM {table}
 WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :client_id AND {expires} >= {now}`
 
-	infoText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+	infoText = `SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, {left} AS remaining, {until} AS made
 FROM {table} WHERE REGION = :region`
 	listText = infoText + ` ORDER BY LOCK_KEY`

@@ -12,34 +12,34 @@ const (
 	// The row becomes the operator's, whose lease is over: so its holder hears of it
 	// with its next renewal, and of the reason, and whoever wants the key can have it.
 	forceReleaseText = `UPDATE {table} SET CLIENT_ID = :client_id, {expires} = {past}, ATTEMPT = :attempt, HOLDER = :holder
-WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now}`
+WHERE LOCK_KEY = :lock_key AND REGION = :region AND CLIENT_ID = :seen_client AND COALESCE(ATTEMPT, 0) = :seen_attempt AND {expires} >= {now}`
 
 	forceRenewText = `UPDATE {table} SET {expires} = {later} WHERE LOCK_KEY = :lock_key AND REGION = :region AND {expires} >= {now}`
 
 	regionsText = `SELECT DISTINCT REGION FROM {table} ORDER BY REGION`
 )
 
-// ForceRelease takes key away from whoever holds it: an operator's last resort. The
+// ForceRelease takes a key away from whoever holds it: an operator's last resort. seen
+// is what Get has told of the key: if somebody else holds it by now, nobody loses it. The
 // holder's next renewal, assertion or release finds the lease taken, by this
 // repository's client and with note as its holder (LeaseTaken); code that does not
 // look works on, as after any loss. Its token is stale as soon as the key is granted
 // again. The row stays, expired and with the note, until then or until
 // DeleteExpired, so that who looks at the table sees what happened.
 //
-// note says who did it and why, at most 200 bytes. It returns the row as it was, and
-// false if nobody held the key.
-func (r *DefaultLockRepository) ForceRelease(ctx context.Context, key, note string) (was LockInfo, released bool, err error) {
+// note says who did it and why, at most 200 bytes. It returns false if the lease that was
+// seen stands no more.
+func (r *DefaultLockRepository) ForceRelease(ctx context.Context, seen LockInfo, note string) (released bool, err error) {
 	if strings.TrimSpace(note) == "" || len(note) > maxHolder || strings.ContainsRune(note, 0) {
-		return LockInfo{}, false, invalid("note %s: want 1 to %d bytes that say who releases the lock and why", quote(note), maxHolder)
+		return false, invalid("note %s: want 1 to %d bytes that say who releases the lock and why", quote(note), maxHolder)
 	}
-	was, found, err := r.Get(ctx, key)
-	if err != nil || !found || !was.Held() {
-		return was, false, err
+	if err := errors.Join(r.ready(), CheckKey(seen.Key)); err != nil {
+		return false, err
 	}
-	v := r.values(Lease{Key: key, Attempt: NewAttempt()})
+	v := r.values(Lease{Key: seen.Key, Attempt: NewAttempt()})
+	v["seen_client"], v["seen_attempt"] = seen.ClientID, seen.attempt
 	v["holder"] = cleanName(note) + " [" + r.config.clientID + "]"
-	released, err = r.end(ctx, r.forceRelease, v)
-	return was, released, err
+	return r.end(ctx, r.forceRelease, v)
 }
 
 // ForceRenew keeps a lease that stands, whoever's, for at least ttl from now, so that

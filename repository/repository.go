@@ -207,6 +207,8 @@ type LockInfo struct {
 	Age time.Duration
 	// Remaining is what is left of the lease, negative once it has expired.
 	Remaining time.Duration
+
+	attempt int64 // for ForceRelease; 0 if it is a Java service's
 }
 
 // Held reports whether the lease stands.

@@ -271,7 +271,7 @@ type row struct {
 }
 
 func (r row) info() LockInfo {
-	return LockInfo{Key: r.Key, Name: r.Name, ClientID: r.ClientID, Holder: r.Holder,
+	return LockInfo{Key: r.Key, Name: r.Name, ClientID: r.ClientID, Holder: r.Holder, attempt: r.Attempt,
 		Age: -time.Duration(r.Made) * time.Microsecond, Remaining: r.left()}
 }
 

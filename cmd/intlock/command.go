@@ -98,7 +98,7 @@ func (c *command) flagText() string {
 		if name != "" {
 			name = " " + name
 		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0s" && f.DefValue != "0" {
+		if !strings.Contains(usage, "(default") && f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0s" && f.DefValue != "0" {
 			usage += " (default " + f.DefValue + ")"
 		}
 		fmt.Fprintf(w, "  -%s%s\t%s\n", f.Name, name, usage)

@@ -254,22 +254,42 @@ func (d *doctor) pooler(ctx context.Context) {
 	if d.vendor != "postgres" {
 		return
 	}
-	conn, err := d.db.Conn(ctx)
+	// Two of our connections that get one of the server's in turn, or one that gets
+	// another when the first is busy with a transaction.
+	pooled, err := func() (bool, error) {
+		first, err := d.db.Conn(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer first.Close()
+		second, err := d.db.Conn(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer second.Close()
+		const backend = "SELECT pg_backend_pid()"
+		var before, busy, after int
+		if err := first.QueryRowContext(ctx, backend).Scan(&before); err != nil {
+			return false, err
+		}
+		tx, err := second.BeginTx(ctx, nil)
+		if err != nil {
+			return false, err
+		}
+		defer tx.Rollback()
+		if err := tx.QueryRowContext(ctx, backend).Scan(&busy); err != nil {
+			return false, err
+		}
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second) // the pooler may have one connection only
+		defer cancel()
+		err = first.QueryRowContext(limited, backend).Scan(&after)
+		return before == busy || before != after && err == nil, nil
+	}()
 	if err != nil {
 		d.say(note, "pooler", "%v", err)
 		return
 	}
-	defer conn.Close()
-	pids := map[int]bool{}
-	for range 8 {
-		var pid, port int
-		if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid(), COALESCE(inet_server_port(), 0)").Scan(&pid, &port); err != nil {
-			d.say(note, "pooler", "%v", err)
-			return
-		}
-		pids[pid] = true
-	}
-	if len(pids) > 1 {
+	if pooled {
 		d.say(note, "pooler", "one in transaction mode is in between: statements are not prepared; wakeup/pglisten needs a connection past it")
 		return
 	}

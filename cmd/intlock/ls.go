@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -106,6 +107,9 @@ the grant, and the next one is higher.`,
 		if err != nil {
 			return databaseError(err)
 		}
+		if !o.all {
+			all = held(all)
+		}
 		if o.json {
 			return printJSON(p.out, all)
 		}
@@ -114,7 +118,7 @@ the grant, and the next one is higher.`,
 	},
 }
 
-// list reads the locks that ls shows.
+// list reads the rows of the region, or of all.
 func list(ctx context.Context, o *options, repo *repository.DefaultLockRepository) ([]lock, error) {
 	regions := []string{o.region}
 	if o.all {
@@ -130,12 +134,15 @@ func list(ctx context.Context, o *options, repo *repository.DefaultLockRepositor
 			return nil, err
 		}
 		for _, info := range infos {
-			if o.all || info.Held() {
-				all = append(all, newLock(region, info))
-			}
+			all = append(all, newLock(region, info))
 		}
 	}
 	return all, nil
+}
+
+// held are those whose lease stands.
+func held(all []lock) []lock {
+	return slices.DeleteFunc(slices.Clone(all), func(l lock) bool { return !l.Held })
 }
 
 func printTable(to io.Writer, all []lock) {

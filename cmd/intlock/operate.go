@@ -58,14 +58,14 @@ the next grant or until it is pruned: see ls -a.`,
 		if len(note) > 200 {
 			note = strings.ToValidUTF8(note[:200], "")
 		}
-		was, released, err := repo.ForceRelease(ctx, registry.PathFor(key), note)
+		released, err := repo.ForceRelease(ctx, info, note)
 		switch {
 		case err != nil:
 			return databaseError(err)
 		case !released:
-			return failure{exitFailed, fmt.Errorf("%s became free meanwhile", key)}
+			return failure{exitFailed, fmt.Errorf("%s has no longer the lease that was seen: nothing was done, look again", key)}
 		}
-		fmt.Fprintf(p.out, "%s was held by %s, and is free\n", key, newLock(o.region, was).holder())
+		fmt.Fprintf(p.out, "%s was held by %s, and is free\n", key, l.holder())
 		return nil
 	},
 }

@@ -27,13 +27,17 @@ machines. While it waits for the lock it runs nothing. The lock is renewed while
 command runs. The command finds KEY in INTLOCK_KEY and its fencing token, a number
 that rises with every grant, in INTLOCK_TOKEN.
 
-Signals go on to the command, and its exit status, or 128 + the number of the signal
-that ended it, is that of intlock.
+Signals go on to the command and what it has started, and its exit status, or 128 + the
+number of the signal that ended it, is that of intlock. The lock is given back when the
+command ends: what it leaves running in the background works on without the lock.
 
 If the lock is lost, because the database did not answer for as long as the lease
-lasts, or somebody has released it, the command gets TERM, and KILL after the grace
-time. If intlock itself is killed, the command is killed too (on Linux; what the
-command has started itself is not), and the lease ends with its TTL.
+lasts, or somebody has released it, the command and what it has started get TERM, and
+KILL after the grace time, also those that outlive the command. On a terminal only the
+command itself gets them, as all of them share the terminal's process group.
+
+If intlock itself is killed, the command is killed too (on Linux; what the command has
+started itself is not), and the lease ends with its TTL.
 
 Exit status, beside the command's:
    2  a wrong command line
@@ -53,7 +57,7 @@ Examples:
 		fs.BoolVar(&o.now, "n", false, "fail at once if the lock is held, as -wait 0")
 		fs.DurationVar(&o.wait, "wait", -1, "`time` to wait for the lock, as 10s or 5m (default: as long as it takes)")
 		fs.DurationVar(&o.ttl, "ttl", 30*time.Second, "`length` of the lease, which is renewed: how long the lock stays if this machine dies")
-		fs.DurationVar(&o.atLeast, "at-least", 0, "`time` that the lock stays at least, also when the command has ended")
+		fs.DurationVar(&o.atLeast, "at-least", 0, "`time` that the lock stays at least, also when the command has died (a shorter -ttl is raised to it)")
 		fs.DurationVar(&o.grace, "grace", 5*time.Second, "`time` between TERM and KILL when the lock is lost")
 		fs.IntVar(&o.heldStatus, "held-status", exitHeld, "exit `status` if the lock is held")
 	},
@@ -186,6 +190,14 @@ func attend(p program, o *options, cmd *exec.Cmd, group bool, hold *registry.Hol
 	for {
 		select {
 		case <-ended:
+			for lost != nil && kill != nil && left(cmd.Process, group) { // works on without the lock
+				select {
+				case <-kill:
+					kill = nil
+					send(cmd.Process, group, syscall.SIGKILL)
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
 			return statusOf(cmd.ProcessState), lost
 		case s := <-signals:
 			send(cmd.Process, group, s.(syscall.Signal))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -30,11 +31,17 @@ func together(cmd *exec.Cmd, in *os.File) (group bool) {
 func send(p *os.Process, group bool, s syscall.Signal) {
 	switch {
 	case group:
-		syscall.Kill(-p.Pid, s) // not waited for yet, so the number is still its own
+		// Not waited for yet, or some of the group is left: the number is still its own.
+		syscall.Kill(-p.Pid, s)
 	case slices.Contains([]syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}, s):
 	default:
 		p.Signal(s)
 	}
+}
+
+// left reports whether some of the command's group is there when it has ended.
+func left(p *os.Process, group bool) bool {
+	return group && !errors.Is(syscall.Kill(-p.Pid, 0), syscall.ESRCH)
 }
 
 // statusOf is the exit status as a shell sees it.

@@ -19,4 +19,6 @@ func send(p *os.Process, _ bool, s syscall.Signal) {
 	}
 }
 
+func left(*os.Process, bool) bool { return false }
+
 func statusOf(state *os.ProcessState) int { return state.ExitCode() }

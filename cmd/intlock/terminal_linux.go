@@ -28,24 +28,31 @@ func terminalSize(f *os.File) (width, height int) {
 	return int(size.columns), int(size.rows)
 }
 
+// suspends are the signals by which a shell takes its terminal back.
+var suspends = []os.Signal{syscall.SIGTSTP}
+
+// suspend stops this program until the shell lets it go on.
+func suspend() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+
 // rawMode has keys arrive as they are pressed, and not show. Ctrl-C stays a signal.
-func rawMode(f *os.File) (restore func(), keys <-chan byte) {
-	pressed := make(chan byte)
+func rawMode(f *os.File) (restore func()) {
 	var before syscall.Termios
 	if ioctl(f, syscall.TCGETS, unsafe.Pointer(&before)) != nil {
-		return func() {}, pressed
+		return func() {}
 	}
 	raw := before
 	raw.Lflag &^= syscall.ICANON | syscall.ECHO
 	ioctl(f, syscall.TCSETS, unsafe.Pointer(&raw))
-	go func() {
-		var b [1]byte
-		for {
-			if n, err := f.Read(b[:]); n != 1 || err != nil {
-				return
-			}
-			pressed <- b[0]
+	return func() { ioctl(f, syscall.TCSETS, unsafe.Pointer(&before)) }
+}
+
+// readKeys tells what is pressed.
+func readKeys(f *os.File, pressed func(byte)) {
+	var b [1]byte
+	for {
+		if n, err := f.Read(b[:]); n != 1 || err != nil {
+			return
 		}
-	}()
-	return func() { ioctl(f, syscall.TCSETS, unsafe.Pointer(&before)) }, pressed
+		pressed(b[0])
+	}
 }

@@ -15,4 +15,10 @@ func isTerminal(f *os.File) bool {
 func terminalSize(*os.File) (width, height int) { return 80, 24 }
 
 // rawMode is for Linux alone: elsewhere Ctrl-C ends the screen.
-func rawMode(*os.File) (restore func(), keys <-chan byte) { return func() {}, nil }
+func rawMode(*os.File) (restore func()) { return func() {} }
+
+func readKeys(*os.File, func(byte)) {}
+
+var suspends = []os.Signal{}
+
+func suspend() {}

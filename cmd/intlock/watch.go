@@ -16,23 +16,24 @@ import (
 
 // watch looks at the table again and again, and shows what it sees.
 func watch(ctx context.Context, p program, o *options, repo *repository.DefaultLockRepository) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	out, isFile := p.out.(*os.File)
 	live := isFile && isTerminal(out)
 	s := &watcher{out: p.out, title: fmt.Sprintf("%s, region %s", repo.Table(), o.region), seen: map[string]lock{}}
+	suspended := make(chan os.Signal, 1)
+	leave := func() {}
 	if live {
-		restore, keys := rawMode(p.in)
-		defer restore()
-		go func() { // q ends it too
-			for key := range keys {
-				if key == 'q' || key == 3 {
-					stop()
-				}
+		leave = enter(out, p.in)
+		defer func() { leave() }()
+		go readKeys(p.in, func(key byte) { // q ends it too
+			if key == 'q' {
+				stop()
 			}
-		}()
-		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l") // another screen, no cursor
-		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+		})
+		if len(suspends) > 0 { // none would be all
+			signal.Notify(suspended, suspends...)
+		}
 	}
 	for {
 		all, err := list(ctx, o, repo)
@@ -51,8 +52,22 @@ func watch(ctx context.Context, p program, o *options, repo *repository.DefaultL
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-suspended: // the shell gets its terminal back meanwhile
+			leave()
+			suspend()
+			leave = enter(out, p.in)
 		case <-time.After(o.interval):
 		}
+	}
+}
+
+// enter goes to another screen, without a cursor, on which keys do not show.
+func enter(out, in *os.File) (leave func()) {
+	restore := rawMode(in)
+	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
+	return func() {
+		fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+		restore()
 	}
 }
 
@@ -87,11 +102,16 @@ func (s *watcher) look(all []lock, err error) (events []string) {
 	if s.trade != nil {
 		add("the database answers again")
 	}
-	s.trade, s.locks = nil, all
-	held := map[string]lock{}
+	s.trade, s.locks = nil, held(all)
+	stand := map[string]lock{}
+	ended := map[string]lock{}
 	for _, l := range all {
 		key := l.Region + " " + l.Key
-		held[key] = l
+		if !l.Held {
+			ended[key] = l
+			continue
+		}
+		stand[key] = l
 		before, was := s.seen[key]
 		switch {
 		case !was && !s.begun: // held before we came
@@ -103,15 +123,23 @@ func (s *watcher) look(all []lock, err error) (events []string) {
 	}
 	gone := []string{}
 	for key := range s.seen {
-		if _, ok := held[key]; !ok {
+		if _, ok := stand[key]; !ok {
 			gone = append(gone, key)
 		}
 	}
 	slices.Sort(gone)
 	for _, key := range gone {
-		add("%s  given back, or expired, by %s", s.seen[key].name(), s.seen[key].holder())
+		before := s.seen[key]
+		switch row, there := ended[key]; {
+		case !there:
+			add("%s  given back by %s", before.name(), before.holder())
+		case row.ClientID != before.ClientID:
+			add("%s  taken away from %s: %s", before.name(), before.holder(), row.holder())
+		default:
+			add("%s  expired, was held by %s", before.name(), before.holder())
+		}
 	}
-	s.seen, s.begun = held, true
+	s.seen, s.begun = stand, true
 	return events
 }
 

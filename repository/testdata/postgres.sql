@@ -43,12 +43,12 @@ SELECT LOCK_KEY, CASE WHEN REGION <> CAST($1 AS varchar) THEN 0 WHEN EXPIRED_AFT
 FROM INT_LOCK WHERE LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS made
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
 
 -- get (region, lock_key)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM EXPIRED_AFTER - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS remaining, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC')) * 1000000 AS bigint) AS made
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpchar);
 
@@ -56,9 +56,9 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpcha
 UPDATE INT_LOCK SET EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint));
 
--- release (client_id, attempt, holder, lock_key, region)
+-- release (client_id, attempt, holder, lock_key, region, seen_client, seen_attempt)
 UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), EXPIRED_AFTER = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '1000 microseconds'), ATTEMPT = CAST($2 AS bigint), HOLDER = CAST($3 AS varchar)
-WHERE LOCK_KEY = CAST($4 AS bpchar) AND REGION = CAST($5 AS varchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
+WHERE LOCK_KEY = CAST($4 AS bpchar) AND REGION = CAST($5 AS varchar) AND CLIENT_ID = $6 AND COALESCE(ATTEMPT, 0) = $7 AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
 
 -- renew (ttl, lock_key, region)
 UPDATE INT_LOCK SET EXPIRED_AFTER = GREATEST(EXPIRED_AFTER, (statement_timestamp() AT TIME ZONE 'UTC') + CAST($1 AS bigint) * INTERVAL '1 microsecond') WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND EXPIRED_AFTER >= (statement_timestamp() AT TIME ZONE 'UTC');
@@ -213,12 +213,12 @@ SELECT LOCK_KEY, CASE WHEN REGION <> CAST($1 AS varchar) THEN 0 WHEN CREATED_DAT
 FROM INT_LOCK WHERE LOCK_KEY > CAST($2 AS bpchar) ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining, 0 AS made
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) ORDER BY LOCK_KEY;
 
 -- get (region, lock_key)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, CAST(EXTRACT(EPOCH FROM CREATED_DATE - (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds')) * 1000000 AS bigint) AS remaining, 0 AS made
 FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpchar);
 
@@ -226,9 +226,9 @@ FROM INT_LOCK WHERE REGION = CAST($1 AS varchar) AND LOCK_KEY = CAST($2 AS bpcha
 UPDATE INT_LOCK SET CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond', ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND (CLIENT_ID = CAST($4 AS bpchar) AND ATTEMPT = CAST($5 AS bigint));
 
--- release (client_id, attempt, holder, lock_key, region)
+-- release (client_id, attempt, holder, lock_key, region, seen_client, seen_attempt)
 UPDATE INT_LOCK SET CLIENT_ID = CAST($1 AS bpchar), CREATED_DATE = (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10001000 microseconds'), ATTEMPT = CAST($2 AS bigint), HOLDER = CAST($3 AS varchar)
-WHERE LOCK_KEY = CAST($4 AS bpchar) AND REGION = CAST($5 AS varchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
+WHERE LOCK_KEY = CAST($4 AS bpchar) AND REGION = CAST($5 AS varchar) AND CLIENT_ID = $6 AND COALESCE(ATTEMPT, 0) = $7 AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');
 
 -- renew (ttl, lock_key, region)
 UPDATE INT_LOCK SET CREATED_DATE = GREATEST(CREATED_DATE, (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds') + CAST($1 AS bigint) * INTERVAL '1 microsecond') WHERE LOCK_KEY = CAST($2 AS bpchar) AND REGION = CAST($3 AS varchar) AND CREATED_DATE >= (statement_timestamp() AT TIME ZONE 'UTC' - INTERVAL '10000000 microseconds');

@@ -35,12 +35,12 @@ SELECT LOCK_KEY, CASE WHEN REGION <> ? THEN 0 WHEN EXPIRED_AFTER < CAST(ROUND(un
 FROM INT_LOCK WHERE LOCK_KEY > ? ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining, (CREATED_DATE - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS made
 FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
 
 -- get (region, lock_key)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, (EXPIRED_AFTER - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS remaining, (CREATED_DATE - CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER)) * 1000 AS made
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
 
@@ -48,9 +48,9 @@ FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
 UPDATE INT_LOCK SET EXPIRED_AFTER = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000, ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?);
 
--- release (client_id, attempt, holder, lock_key, region)
+-- release (client_id, attempt, holder, lock_key, region, seen_client, seen_attempt)
 UPDATE INT_LOCK SET CLIENT_ID = ?, EXPIRED_AFTER = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 1), ATTEMPT = ?, HOLDER = ?
-WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
+WHERE LOCK_KEY = ? AND REGION = ? AND CLIENT_ID = ? AND COALESCE(ATTEMPT, 0) = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
 
 -- renew (ttl, lock_key, region)
 UPDATE INT_LOCK SET EXPIRED_AFTER = max(EXPIRED_AFTER, CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + (? + 999) / 1000) WHERE LOCK_KEY = ? AND REGION = ? AND EXPIRED_AFTER >= CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER);
@@ -145,12 +145,12 @@ SELECT LOCK_KEY, CASE WHEN REGION <> ? THEN 0 WHEN CREATED_DATE < (CAST(ROUND(un
 FROM INT_LOCK WHERE LOCK_KEY > ? ORDER BY LOCK_KEY LIMIT 1000;
 
 -- list (region)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining, 0 AS made
 FROM INT_LOCK WHERE REGION = ? ORDER BY LOCK_KEY;
 
 -- get (region, lock_key)
-SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(HOLDER, '') AS holder,
+SELECT LOCK_KEY AS lock_key, COALESCE(CLIENT_ID, '') AS client_id, COALESCE(ATTEMPT, 0) AS attempt, COALESCE(HOLDER, '') AS holder,
   COALESCE(LOCK_NAME, '') AS lock_name, (CREATED_DATE - (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000)) * 1000 AS remaining, 0 AS made
 FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
 
@@ -158,9 +158,9 @@ FROM INT_LOCK WHERE REGION = ? AND LOCK_KEY = ?;
 UPDATE INT_LOCK SET CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000, ATTEMPT = -ATTEMPT
 WHERE LOCK_KEY = ? AND REGION = ? AND (CLIENT_ID = ? AND ATTEMPT = ?);
 
--- release (client_id, attempt, holder, lock_key, region)
+-- release (client_id, attempt, holder, lock_key, region, seen_client, seen_attempt)
 UPDATE INT_LOCK SET CLIENT_ID = ?, CREATED_DATE = (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10001), ATTEMPT = ?, HOLDER = ?
-WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
+WHERE LOCK_KEY = ? AND REGION = ? AND CLIENT_ID = ? AND COALESCE(ATTEMPT, 0) = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);
 
 -- renew (ttl, lock_key, region)
 UPDATE INT_LOCK SET CREATED_DATE = max(CREATED_DATE, (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000) + (? + 999) / 1000) WHERE LOCK_KEY = ? AND REGION = ? AND CREATED_DATE >= (CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) - 10000);

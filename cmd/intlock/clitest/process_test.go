@@ -143,14 +143,57 @@ func TestSignals(t *testing.T) {
 		holder, _, _ := start(t, db, "", "exec sleep 60")
 		waiter := command(db, "run", "job", "--", "true")
 		must(t, waiter.Start())
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(time.Second) // it waits by then; if it does not, TERM ends it as well
 		must(t, waiter.Process.Signal(syscall.SIGTERM))
 		var exit *exec.ExitError
-		if err := waiter.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 128+15 {
+		if err := waiter.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 128+15 && exit.Error() != "signal: terminated" {
 			t.Errorf("waiting: %v", err)
 		}
 		holder.Process.Signal(syscall.SIGTERM)
 		holder.Wait()
+	})
+}
+
+// What the command has started and left behind is ended too when the lock is lost, but
+// not when the command ends by itself.
+func TestLeftBehind(t *testing.T) {
+	testdb.Each(t, func(t *testing.T, db *testdb.DB) {
+		t.Parallel()
+		apply(t, db)
+		for _, lost := range []bool{true, false} {
+			file := filepath.Join(t.TempDir(), "left")
+			// The one that stays is deaf to TERM; the command itself is not.
+			script := "(trap '' TERM; echo > " + file + "; exec sleep 30) >/dev/null 2>&1 & echo $! > " + file + ".pid; while :; do sleep 0.05; done"
+			cmd, child, errs := start(t, db, "trap 'exit 0' TERM; ", script, "-ttl", "2s", "-grace", "1s")
+			eventually(t, "the one that stays", 20*time.Second, func() bool { _, err := os.Stat(file); return err == nil })
+			text, err := os.ReadFile(file + ".pid")
+			must(t, err)
+			stays, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			must(t, err)
+			t.Cleanup(func() {
+				if running(stays) {
+					syscall.Kill(stays, syscall.SIGKILL)
+				}
+			})
+			if lost {
+				if out, err := command(db, "release", "job", "-reason", "test", "-y").CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			} else {
+				must(t, cmd.Process.Signal(syscall.SIGTERM))
+			}
+			err = cmd.Wait()
+			var exit *exec.ExitError
+			if lost && (!errors.As(err, &exit) || exit.ExitCode() != 76) || !lost && err != nil {
+				t.Errorf("lost %v: %v; %s", lost, err, errs)
+			}
+			if running(child) {
+				t.Errorf("lost %v: the command runs on", lost)
+			}
+			if running(stays) == lost {
+				t.Errorf("lost %v: what it left behind runs: %v", lost, running(stays))
+			}
+		}
 	})
 }
 
@@ -178,5 +221,21 @@ func TestDatabaseLost(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
+	}
+}
+
+// The doctor sees a pooler that gives each transaction another connection.
+func TestDoctorBehindPooler(t *testing.T) {
+	db := testdb.Open(t, "postgres")
+	apply(t, db)
+	pooled, _ := testdb.Pgbouncer(t, db)
+	for _, c := range []struct {
+		db   *testdb.DB
+		want string
+	}{{db, "none in transaction mode"}, {pooled, "one in transaction mode"}} {
+		out, err := command(c.db, "doctor").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%v, want %q: %s", err, c.want, out)
+		}
 	}
 }

@@ -1,16 +1,20 @@
 package clitest
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
 	"github.com/hinshun/vt10x"
 	"github.com/intlock/intlock/internal/testdb"
+	"github.com/intlock/intlock/repository"
 )
 
 // terminal is a program on a terminal.
@@ -22,6 +26,8 @@ type terminal struct {
 	raw  strings.Builder
 	done chan struct{}
 	wait func() error
+
+	process *os.Process
 }
 
 func onTerminal(t *testing.T, db *testdb.DB, args ...string) *terminal {
@@ -30,7 +36,7 @@ func onTerminal(t *testing.T, db *testdb.DB, args ...string) *terminal {
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 20, Cols: 100})
 	must(t, err)
-	term := &terminal{t: t, pty: file, vt: vt10x.New(vt10x.WithSize(100, 20)), done: make(chan struct{}), wait: cmd.Wait}
+	term := &terminal{t: t, pty: file, vt: vt10x.New(vt10x.WithSize(100, 20)), done: make(chan struct{}), wait: cmd.Wait, process: cmd.Process}
 	go func() {
 		defer close(term.done)
 		buf := make([]byte, 4096)
@@ -83,9 +89,20 @@ func (s *terminal) ends() string {
 		s.t.Fatal("it does not end")
 	}
 	must(s.t, s.wait())
+	return s.said()
+}
+
+// said is all that the program wrote as yet.
+func (s *terminal) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.raw.String()
+}
+
+// stopped reports whether a process is stopped, as by Ctrl-Z.
+func stopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && bytes.Contains(stat, []byte(") T "))
 }
 
 // The live screen shows who gets a lock, who takes it over and who gives it back,
@@ -103,20 +120,37 @@ func TestWatch(t *testing.T) {
 		if out, err := command(db, "release", "job", "-reason", "test", "-y").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		screen.shows("job  given back, or expired, by")
+		screen.shows("job  taken away from", "released by", "test")
 		screen.shows("0 held")
 		holder.Wait()
 		screen.types("q")
+		const leaves = "\x1b[?25h\x1b[?1049l"
 		all := screen.ends()
-		if !strings.HasPrefix(all, "\x1b[?1049h\x1b[?25l") || !strings.HasSuffix(strings.TrimRight(all, "\r\n"), "\x1b[?25h\x1b[?1049l") {
+		if !strings.HasPrefix(all, "\x1b[?1049h\x1b[?25l") || !strings.HasSuffix(all, leaves) {
 			t.Errorf("the terminal is not left as it was: it ends with %q", all[max(0, len(all)-40):])
 		}
 
-		// Ctrl-C ends it too.
-		screen = onTerminal(t, db, "watch", "-interval", "50ms")
-		screen.shows("0 held")
-		screen.types("\x03")
-		screen.ends()
+		// Whatever ends it, the terminal is left as it was. Ctrl-Z does so too, until it
+		// goes on.
+		for _, end := range []syscall.Signal{0, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+			screen = onTerminal(t, db, "watch", "-interval", "50ms")
+			screen.shows("0 held")
+			if end == 0 {
+				screen.types("\x1a")
+				eventually(t, "Ctrl-Z", 20*time.Second, func() bool { return stopped(screen.process.Pid) })
+				if all := screen.said(); !strings.HasSuffix(all, leaves) {
+					t.Errorf("stopped, the screen ends with %q", all[max(0, len(all)-40):])
+				}
+				must(t, screen.process.Signal(syscall.SIGCONT))
+				screen.shows("0 held")
+				screen.types("\x03")
+			} else {
+				must(t, screen.process.Signal(end))
+			}
+			if all := screen.ends(); !strings.HasSuffix(all, leaves) || strings.Count(all, "\x1b[?1049h") != strings.Count(all, "\x1b[?1049l") {
+				t.Errorf("%v: the screen ends with %q", end, all[max(0, len(all)-40):])
+			}
+		}
 	})
 }
 
@@ -129,19 +163,33 @@ func TestWatchPipe(t *testing.T) {
 	must(t, err)
 	must(t, cmd.Start())
 	defer cmd.Process.Kill()
+	// It does not tell what is held when it begins, and when that is. So it is seen that
+	// it has begun when it tells of something.
 	go func() {
-		time.Sleep(300 * time.Millisecond)
-		command(db, "run", "job", "--", "sleep", "0.5").Run()
+		for command(db, "run", "job", "--", "sleep", "0.3").Run() == nil && t.Context().Err() == nil {
+		}
 	}()
 	buf := make([]byte, 4096)
 	var text string
-	for !strings.Contains(text, "given back") {
+	for strings.Count(text, "given back") < 2 {
 		n, err := out.Read(buf)
 		must(t, err)
 		text += string(buf[:n])
 	}
 	if !strings.Contains(text, "job  acquired by ") || strings.Contains(text, "\x1b") {
 		t.Errorf("%q", text)
+	}
+	// One that nobody gives back.
+	repo, err := repository.New(t.Context(), db)
+	must(t, err)
+	defer repo.Close()
+	if out, err := repo.Acquire(t.Context(), repository.Request{Key: "short", Name: "short", Attempt: repository.NewAttempt(), TTL: time.Second}); err != nil || !out.Acquired {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for !strings.Contains(text, "short  expired, was held by ") {
+		n, err := out.Read(buf)
+		must(t, err)
+		text += string(buf[:n])
 	}
 }
 
