@@ -11,7 +11,7 @@ DBS     = go run ./internal/testdb/serve $(SERVE)
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: help run loan install test test-short race test-modules interop bench bench-go mutants check lint vuln cover db clean-cache
+.PHONY: help run loan install test test-short race test-modules interop histories bench bench-go mutants check lint vuln cover db clean-cache
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-modules: ## tests of the modules beside the library: hooks, plug-ins, the c
 interop: ## the real Spring Integration and ShedLock, in Java, on the same rows (needs a JDK and Maven)
 	$(DBS) -- bash -c 'cd interop && go test -count=1 -timeout 20m $(if $(RUN),-run "$(RUN)") $(ARGS) ./...'
 
+histories: ## whole histories under faults, checked by porcupine (ARGS='-seed N' repeats one, RUN=TestHistories/mysql)
+	$(DBS) -- bash -c 'cd check && go test -count=1 -timeout 60m $(if $(RUN),-run "$(RUN)") $(ARGS) .'
+
 check: lint vuln mutants race test-modules interop ## everything that must be green before a change is merged
 
 lint: ## formatting, vet, staticcheck, go.mod, who imports whom
@@ -57,7 +60,7 @@ lint: ## formatting, vet, staticcheck, go.mod, who imports whom
 	go vet ./...
 	$(STATICCHECK) ./...
 	go mod tidy -diff
-	@set -e; for m in $(MODULES) interop; do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./... && go mod tidy -diff); done
+	@set -e; for m in $(MODULES) interop check; do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./... && go mod tidy -diff); done
 	@if [ -d internal/arch ]; then echo go test ./internal/arch; go test ./internal/arch; fi
 
 # Exit status 3 is a finding. Anything else that fails before a finding is the

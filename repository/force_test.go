@@ -65,7 +65,7 @@ func TestForceRelease(t *testing.T) {
 			if deleted, err := next.Delete(t.Context(), lease); !deleted || err != nil {
 				t.Fatalf("deleted %v, %v", deleted, err)
 			}
-			lease = grant(t, next, "key")
+			grant(t, next, "key")
 			if force(info) {
 				t.Error("a later lease of the same holder was hit")
 			}
@@ -78,7 +78,7 @@ func TestForceRelease(t *testing.T) {
 		}
 
 		// One that has expired is nobody's to lose, a Java service's is.
-		lease = grant(t, holder, "old")
+		grant(t, holder, "old")
 		info = seen("old")
 		expire(t, db, spring6, "A", "old")
 		if force(info) {
