@@ -51,7 +51,7 @@ interop: ## the real Spring Integration and ShedLock, in Java, on the same rows 
 	$(DBS) -- bash -c 'cd interop && go test -count=1 -timeout 20m $(if $(RUN),-run "$(RUN)") $(ARGS) ./...'
 
 histories: ## whole histories under faults, checked by porcupine (ARGS='-seed N' repeats one, RUN=TestHistories/mysql)
-	$(DBS) -- bash -c 'cd check && go test -count=1 -timeout 60m $(if $(RUN),-run "$(RUN)") $(ARGS) .'
+	$(DBS) -- bash -c 'cd check && go test -v -count=1 -timeout 60m $(if $(RUN),-run "$(RUN)") $(ARGS) .'
 
 check: lint vuln mutants race test-modules interop ## everything that must be green before a change is merged
 

@@ -17,6 +17,7 @@ type Kind string
 const (
 	Client  Kind = "client"  // the first one: Key is the worker's client id
 	Lease   Kind = "lease"   // the database confirmed a lease, with Attempt and Token
+	Asked   Kind = "asked"   // the database was asked for a lease, and did not say
 	Refused Kind = "refused" // the database said that Holder had the lock
 	Deleted Kind = "deleted" // the database confirmed that it deleted a lease
 	Try     Kind = "try"     // a call begins: should its end not be recorded, nothing is known of it
@@ -66,6 +67,8 @@ type History struct {
 	Attempts []*Attempt
 	// Leases are those that the database has confirmed.
 	Leases map[LeaseID]*Row
+	// Asked says since when a lease has been asked for whose first answer was lost.
+	Asked map[LeaseID]int64
 	// Refusals are its answers that somebody has the lock.
 	Refusals []Record
 }
@@ -91,7 +94,7 @@ func (h *History) Read(file string) error {
 	}
 	defer f.Close()
 	if h.Leases == nil {
-		h.Leases = map[LeaseID]*Row{}
+		h.Leases, h.Asked = map[LeaseID]*Row{}, map[LeaseID]int64{}
 	}
 	client := ""
 	open := map[int64]*Attempt{}
@@ -106,7 +109,17 @@ func (h *History) Read(file string) error {
 			client = r.Key
 			continue
 		case Lease:
-			h.Leases[LeaseID{r.Key, client, r.Attempt}] = &Row{Token: r.Token, Call: r.Call, Return: r.Return}
+			id := LeaseID{r.Key, client, r.Attempt}
+			if since, ok := h.Asked[id]; ok {
+				r.Call = since
+			}
+			h.Leases[id] = &Row{Token: r.Token, Call: r.Call, Return: r.Return}
+			continue
+		case Asked:
+			id := LeaseID{r.Key, client, r.Attempt}
+			if _, ok := h.Asked[id]; !ok {
+				h.Asked[id] = r.Call
+			}
 			continue
 		case Deleted:
 			if row := h.Leases[LeaseID{r.Key, client, r.Attempt}]; row != nil {

@@ -85,7 +85,8 @@ func (r recorder) AcquireBatch(ctx context.Context, reqs []repository.Request) (
 
 func (r recorder) acquired(call int64, req repository.Request, out repository.Outcome, err error) {
 	switch {
-	case err != nil:
+	case err != nil: // it may have the lease all the same, and be told so the next time
+		r.log.add(Record{Kind: Asked, Key: req.Key, Attempt: req.Attempt, Call: call})
 	case out.Acquired:
 		r.log.add(Record{Kind: Lease, Key: req.Key, Attempt: req.Attempt, Token: out.Token, Call: call, Return: now()})
 	case out.ClientID != "":
