@@ -11,7 +11,7 @@ DBS     = go run ./internal/testdb/serve $(SERVE)
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: help run loan install test test-short race test-modules interop histories bench bench-go mutants check lint vuln cover db clean-cache
+.PHONY: help run loan install test test-short race test-modules interop histories check-long bench bench-go mutants check lint vuln cover db clean-cache
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ interop: ## the real Spring Integration and ShedLock, in Java, on the same rows 
 
 histories: ## whole histories under faults, checked by porcupine (ARGS='-seed N' repeats one, RUN=TestHistories/mysql)
 	$(DBS) -- bash -c 'cd check && go test -v -count=1 -timeout 60m $(if $(RUN),-run "$(RUN)") $(ARGS) .'
+
+check-long: ## the same for 40 minutes: more than a million operations, hundreds of faults
+	$(MAKE) histories ARGS='-duration 8m -operations 250000 $(ARGS)'
 
 check: lint vuln mutants race test-modules interop ## everything that must be green before a change is merged
 

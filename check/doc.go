@@ -10,6 +10,6 @@
 //   - that no write of an earlier holder came after one of a later holder, where the
 //     fencing guard was asked (Stale).
 //
-// It is a module of its own with its own command, make histories,
+// It is a module of its own with its own commands, make histories and make check-long,
 // so that porcupine reaches nobody's build.
 package check
